@@ -1,0 +1,41 @@
+//! Counters: indices of the per-CPU `counter` array.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $index:literal, $name:literal, $help:literal;)*) => {
+        /// One counter. Its number is its index in the `counter` map, a per-CPU array of `u64`.
+        #[repr(u32)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Counter { $(#[doc = $help] $variant = $index,)* }
+
+        impl Counter {
+            /// All counters, by index.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Name in `status`, metrics and documentation.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What is counted, as a sentence.
+            pub const fn help(self) -> &'static str {
+                match self { $(Self::$variant => $help,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    SocketTranslated = 0, "socket_translated", "Sockets that were given a backend.";
+    SocketRefused = 1, "socket_refused", "Sockets refused since a Service has no endpoint anywhere.";
+    SocketDropped = 2, "socket_dropped", "Sockets failed since policy Local has no endpoint here.";
+    SocketUnknownPort = 3, "socket_unknown_port", "Sockets refused at a port that a ClusterIP does not have.";
+    SocketLeft = 4, "socket_left", "Sockets left to the packet path since the address has source ranges.";
+    SocketRetried = 5, "socket_retried", "Choices made again since the backend had just gone.";
+    SocketBroken = 6, "socket_broken", "Sockets refused since the maps contradict themselves; should stay 0.";
+    PortGuarded = 7, "port_guarded", "Binds refused since the port is a NodePort.";
+    StorageFailed = 8, "storage_failed", "Sockets refused since socket storage could not be had (out of memory).";
+    LoadUncounted = 9, "load_uncounted", "Connections not counted since the load map is full.";
+}
+
+/// Number of counters: entries of the map.
+pub const COUNTERS: usize = Counter::ALL.len();

@@ -1,0 +1,44 @@
+//! Every map in one table: name (which is also its pin's file name) and default size.
+
+/// One map of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapSpec {
+    /// Name of the map and of its pin; at most 15 bytes (BPF_OBJ_NAME_LEN, linux/bpf.h).
+    pub name: &'static str,
+    /// Default of max_entries; 0 where the kernel wants none.
+    pub entries: u32,
+    /// Whether the agent may create it with another size.
+    pub resizable: bool,
+    /// What it holds, as a sentence.
+    pub help: &'static str,
+}
+
+macro_rules! maps {
+    ($($constant:ident = $name:literal, $entries:expr, $resizable:literal, $help:literal;)*) => {
+        $(#[doc = $help] pub const $constant: MapSpec = MapSpec {
+            name: $name, entries: $entries, resizable: $resizable, help: $help,
+        };)*
+
+        /// All maps.
+        pub const ALL: &[MapSpec] = &[$($constant),*];
+    };
+}
+
+maps! {
+    SETTING = "setting", 1, false, "The schema of the pins.";
+    FRONTEND = "frontend", 524_288, true, "Service address, port and protocol → service id.";
+    SERVICE = "service", 262_144, true, "Service id → its run of slots, windows and policies.";
+    NAME = "name", 262_144, true, "Service id → names in the cluster.";
+    SLOT = "slot", 524_288, true, "Slot → backend id.";
+    BACKEND = "backend", 2_097_152, true, "Backend id → endpoint.";
+    LOAD = "load", 262_144, true, "Backend id → connections from this node.";
+    AFFINITY = "affinity", 65_536, true, "Service id and client → backend id.";
+    SOCK = "sock", 0, false, "Socket → its translations.";
+    PEER = "peer", 16_384, true, "Socket cookie and backend → service address, of busy unconnected UDP sockets.";
+    FLOW = "flow", 262_144, true, "Tuple on the wire → translated flow.";
+    RANGE = "range", 65_536, true, "Service id and source prefix → allowed.";
+    NODE_ADDR = "node_addr", 4_096, true, "Address of this node → what it answers.";
+    MASQ = "masq", 1_024, true, "Interface index → SNAT addresses.";
+    COUNTER = "counter", crate::counter::COUNTERS as u32, false, "Per-CPU counters, by index.";
+    EVENT = "event", 65_536, false, "Ring buffer of refusals and drops, in bytes.";
+}

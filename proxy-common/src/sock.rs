@@ -1,0 +1,66 @@
+//! What a translated socket remembers.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
+
+use crate::addr::Address;
+
+/// How many Services one unconnected UDP socket can talk to before the `peer` map has to help.
+pub const SOCK_PEERS: usize = 4;
+
+/// One translation: the service address that the program asked for and the backend it got.
+///
+/// `backend` 0 marks a free entry.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+pub struct PeerValue {
+    /// Address that the program used.
+    pub vip: Address,
+    /// Address that it was given.
+    pub addr: Address,
+    /// Port that the program used, host order.
+    pub vip_port: u16,
+    /// Port that it was given, host order.
+    pub port: u16,
+    /// Service id.
+    pub service: u32,
+    /// Backend id.
+    pub backend: u32,
+}
+
+/// Value of the `sock` map (socket storage, so it lives exactly as long as the socket).
+///
+/// Readable from user space through `INET_DIAG_REQ_SK_BPF_STORAGES` (net/core/bpf_sk_storage.c),
+/// which is how the agent finds connected UDP sockets of a dead backend.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+pub struct SockValue {
+    /// The connection, of a TCP or connected UDP socket; counted in `load`.
+    pub connected: PeerValue,
+    /// Where an unconnected UDP socket sent last, oldest overwritten first.
+    pub peers: [PeerValue; SOCK_PEERS],
+    /// Index into `peers` that is overwritten next.
+    pub next: u32,
+}
+
+/// Key of the `peer` map: what an unconnected UDP socket beyond [`SOCK_PEERS`] Services is answered
+/// from.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, IntoBytes, TryFromBytes, Immutable, KnownLayout,
+)]
+pub struct PeerKey {
+    /// Socket cookie (`bpf_get_socket_cookie`).
+    pub cookie: u64,
+    /// Backend address.
+    pub addr: Address,
+    /// Backend port, host order.
+    pub port: u16,
+    /// Zero.
+    pub reserved: [u16; 3],
+}
+
+crate::pod!(PeerValue, SockValue, PeerKey);
