@@ -19,7 +19,9 @@ pub const V6_ANY: Address = [0; 16];
 /// The IPv4-mapped form of four bytes in network order.
 #[inline(always)]
 pub const fn v4_mapped(v4: [u8; 4]) -> Address {
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4[0], v4[1], v4[2], v4[3]]
+    [
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4[0], v4[1], v4[2], v4[3],
+    ]
 }
 
 /// Whether the address is IPv4-mapped.
@@ -48,7 +50,17 @@ pub fn to_ip(addr: &Address) -> IpAddr {
 /// Transport protocol, by its IANA number.
 #[repr(u8)]
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, TryFromBytes, Immutable,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    IntoBytes,
+    TryFromBytes,
+    Immutable,
     KnownLayout,
 )]
 pub enum Protocol {

@@ -13,7 +13,17 @@ use crate::addr::{Address, Protocol};
 ///   refused.
 #[repr(C)]
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, TryFromBytes, Immutable,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    IntoBytes,
+    TryFromBytes,
+    Immutable,
     KnownLayout,
 )]
 pub struct FrontendKey {
@@ -31,7 +41,12 @@ impl FrontendKey {
     /// Key of one port at one address.
     #[inline(always)]
     pub const fn new(addr: Address, port: u16, protocol: Protocol) -> Self {
-        Self { addr, port, protocol, reserved: 0 }
+        Self {
+            addr,
+            port,
+            protocol,
+            reserved: 0,
+        }
     }
 
     /// Key of the entry that says "this address is ours".
@@ -44,7 +59,17 @@ impl FrontendKey {
 /// What kind of address a frontend is. It decides which traffic policy and window apply.
 #[repr(u8)]
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, TryFromBytes, Immutable,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    IntoBytes,
+    TryFromBytes,
+    Immutable,
     KnownLayout,
 )]
 pub enum FrontendKind {

@@ -28,7 +28,9 @@ impl NameValue {
     /// A field's bytes for a text; `None` if it is longer than [`MAX`](Self::MAX).
     pub fn field(text: &str) -> Option<[u8; 64]> {
         let mut bytes = [0; 64];
-        let part = bytes.get_mut(..text.len()).filter(|_| text.len() <= Self::MAX)?;
+        let part = bytes
+            .get_mut(..text.len())
+            .filter(|_| text.len() <= Self::MAX)?;
         part.copy_from_slice(text.as_bytes());
         Some(bytes)
     }

@@ -24,7 +24,16 @@ impl Scheduler {
 /// A run of consecutive slots: `[offset, offset + count)` from the service's `base`.
 #[repr(C)]
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, IntoBytes, TryFromBytes, Immutable,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    IntoBytes,
+    TryFromBytes,
+    Immutable,
     KnownLayout,
 )]
 pub struct Window {

@@ -35,13 +35,29 @@ fn every_map_type_has_the_size_that_the_schema_says() {
 
 #[test]
 fn values_that_can_be_reused_under_a_reader_start_with_id_and_generation() {
-    assert_eq!((offset_of!(ServiceValue, id), offset_of!(ServiceValue, generation)), (0, 4));
-    assert_eq!((offset_of!(BackendValue, id), offset_of!(BackendValue, generation)), (0, 4));
+    assert_eq!(
+        (
+            offset_of!(ServiceValue, id),
+            offset_of!(ServiceValue, generation)
+        ),
+        (0, 4)
+    );
+    assert_eq!(
+        (
+            offset_of!(BackendValue, id),
+            offset_of!(BackendValue, generation)
+        ),
+        (0, 4)
+    );
 }
 
 #[test]
 fn no_value_is_aligned_to_more_than_eight_bytes() {
-    for align in [align_of::<FlowValue>(), align_of::<SockValue>(), align_of::<EventRecord>()] {
+    for align in [
+        align_of::<FlowValue>(),
+        align_of::<SockValue>(),
+        align_of::<EventRecord>(),
+    ] {
         assert!(align <= 8);
     }
 }
@@ -58,7 +74,14 @@ fn a_frontend_key_has_its_golden_bytes() {
 
 #[test]
 fn addresses_survive_the_way_to_the_map_form_and_back() {
-    for text in ["10.96.0.1", "0.0.0.0", "::", "::1", "fd00::1", "2001:db8::ffff:1"] {
+    for text in [
+        "10.96.0.1",
+        "0.0.0.0",
+        "::",
+        "::1",
+        "fd00::1",
+        "2001:db8::ffff:1",
+    ] {
         let ip: core::net::IpAddr = text.parse().unwrap();
         assert_eq!(addr::to_ip(&addr::from_ip(ip)), ip);
     }
@@ -76,7 +99,11 @@ fn names_of_63_bytes_fit_and_longer_ones_do_not() {
 fn map_names_fit_into_what_the_kernel_keeps_and_are_distinct() {
     for (i, spec) in map::ALL.iter().enumerate() {
         assert!(spec.name.len() <= 15, "{}", spec.name);
-        assert!(map::ALL[..i].iter().all(|other| other.name != spec.name), "{}", spec.name);
+        assert!(
+            map::ALL[..i].iter().all(|other| other.name != spec.name),
+            "{}",
+            spec.name
+        );
     }
 }
 

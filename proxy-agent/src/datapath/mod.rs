@@ -1,0 +1,88 @@
+//! The maps: apply Transactions, read back, load programs, pin links.
+//!
+//! Only this module knows that maps exist.
+
+use std::time::Duration;
+
+use crate::{
+    model::ServiceKey,
+    plan::{Snapshot, Transaction},
+};
+
+/// Something that holds the maps: the kernel, or the fake.
+pub trait Dataplane {
+    /// Applies each unit, all or nothing, and goes on after one that failed.
+    fn apply(&mut self, transaction: &Transaction) -> Outcome;
+
+    /// Everything that the maps hold.
+    ///
+    /// # Errors
+    ///
+    /// If a map cannot be read.
+    fn dump(&mut self) -> Result<Snapshot, Error>;
+
+    /// Waits until no program can still read what was replaced or deleted before this call: one RCU
+    /// grace period. What was published before it may be reused after.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel cannot say so; then nothing may be reused yet.
+    fn grace(&mut self) -> Result<(), Error>;
+}
+
+/// How long an unpublished run rests besides the grace period.
+pub const REST: Duration = Duration::from_secs(1);
+
+/// What became of a Transaction.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Units that were refused, by index into the Transaction; all others were applied whole.
+    pub failed: Vec<Failed>,
+}
+
+/// A unit that was not applied.
+#[derive(Debug)]
+pub struct Failed {
+    /// Index into [`Transaction::units`].
+    pub unit: usize,
+    /// Whom it was about.
+    pub service: Option<ServiceKey>,
+    /// Why.
+    pub error: Error,
+    /// The undo failed as well: the maps hold a part of the unit, until a dump and a full plan.
+    pub torn: bool,
+}
+
+/// Why a map or program could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A map is full. It comes right when there is room again.
+    #[error(
+        "map {map} is full at {entries} entries: raise it with --map-size {map}=N and restart, or remove Services"
+    )]
+    Full {
+        /// Name of the map.
+        map: &'static str,
+        /// Its size.
+        entries: u32,
+    },
+    /// Any other failure of a map write or read.
+    #[error("{what} map {map}")]
+    Map {
+        /// "write to", "read".
+        what: &'static str,
+        /// Name of the map.
+        map: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// Whether trying again later can help without anybody's doing.
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+}

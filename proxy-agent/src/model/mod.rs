@@ -1,0 +1,20 @@
+//! The cluster as this node knows it, in types of our own.
+//!
+//! Pure: no IO, no Kubernetes types. `source` decodes objects into these types, [`Store`] keeps the
+//! last state of each and tells which Services a [`Change`] touched.
+
+mod change;
+mod endpoint;
+mod name;
+mod node;
+mod service;
+mod store;
+mod warning;
+
+pub use change::Change;
+pub use endpoint::{Endpoint, EndpointSlice, Hints, SlicePort};
+pub use name::{Family, ServiceKey, ServiceName, SliceName, Text};
+pub use node::Node;
+pub use service::{Policy, Service, ServicePort};
+pub use store::{Dirty, Store};
+pub use warning::Warning;

@@ -1,0 +1,12 @@
+//! From what should be to what to write.
+//!
+//! Pure: [`DesiredService`] in, [`Transaction`] out. A Transaction is the only way to write maps.
+//! The planner mirrors what the maps hold, hands out ids and slots, and never looks at a map.
+
+mod desired;
+mod snapshot;
+mod transaction;
+
+pub use desired::{DesiredService, Frontend};
+pub use snapshot::Snapshot;
+pub use transaction::{Op, Transaction, Unit};

@@ -1,0 +1,182 @@
+//! Ordered writes, grouped so that each group is all or nothing.
+
+use std::fmt;
+
+use proxy_common::{
+    BackendValue, FrontendKey, FrontendValue, NameValue, NodeAddrKey, NodeAddrValue, RangeKey,
+    ServiceValue, addr,
+};
+
+use crate::model::ServiceKey;
+
+/// One map write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Insert or replace a backend; the key is `value.id`.
+    PutBackend(BackendValue),
+    /// Delete a backend and its connection count.
+    DeleteBackend(u32),
+    /// Write consecutive slots from `base`. The run is not published yet, so nobody reads it.
+    WriteSlots {
+        /// First slot.
+        base: u32,
+        /// Backend ids.
+        backends: Vec<u32>,
+    },
+    /// Insert or replace a service record: the flip. The key is `value.id`.
+    PutService(ServiceValue),
+    /// Delete a service record.
+    DeleteService(u32),
+    /// Insert or replace the names of a service id.
+    PutName(u32, NameValue),
+    /// Delete the names of a service id.
+    DeleteName(u32),
+    /// Insert or replace a frontend.
+    PutFrontend(FrontendKey, FrontendValue),
+    /// Delete a frontend.
+    DeleteFrontend(FrontendKey),
+    /// Allow a source: prefix length in bits of the whole key, and the key.
+    PutRange(u32, RangeKey),
+    /// Forbid it again.
+    DeleteRange(u32, RangeKey),
+    /// Insert or replace an address of this node.
+    PutNodeAddr(NodeAddrKey, NodeAddrValue),
+    /// Delete an address of this node.
+    DeleteNodeAddr(NodeAddrKey),
+}
+
+/// Writes that belong together: all are done, or none is.
+///
+/// The data plane applies `ops` in order. If one fails it applies `undo` of those that were done,
+/// last first; deletes and replacements of what exists need no room, so that succeeds on full maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// What this is about; `None` for the node's own addresses.
+    pub service: Option<ServiceKey>,
+    /// Writes in order.
+    pub ops: Vec<Op>,
+    /// For each op the write that takes it back; `None` where nothing has to be.
+    pub undo: Vec<Option<Op>>,
+}
+
+/// Everything that one sync writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// Units in order; they do not depend on each other's success.
+    pub units: Vec<Unit>,
+}
+
+impl Transaction {
+    /// Number of writes.
+    pub fn len(&self) -> usize {
+        self.units.iter().map(|unit| unit.ops.len()).sum()
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.units.iter().all(|unit| unit.ops.is_empty())
+    }
+}
+
+impl fmt::Display for Transaction {
+    /// One line per unit, then one per write, in order.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for unit in &self.units {
+            match &unit.service {
+                Some(key) => writeln!(f, "{key}")?,
+                None => writeln!(f, "node")?,
+            }
+            for op in &unit.ops {
+                writeln!(f, "  {op}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PutBackend(b) => write!(
+                f,
+                "put backend {} service={} {} {} {} flags={}",
+                b.id,
+                b.service,
+                endpoint(&b.addr, b.port),
+                b.protocol.name(),
+                b.state.name(),
+                b.flags
+            ),
+            Self::DeleteBackend(id) => write!(f, "delete backend {id}"),
+            Self::WriteSlots { base, backends } => write!(f, "write slots {base}.. {backends:?}"),
+            Self::PutService(s) => write!(
+                f,
+                "put service {} generation={} base={} local={}+{} cluster={}+{} affinity={}s {} has_any={}",
+                s.id,
+                s.generation,
+                s.base,
+                s.local.offset,
+                s.local.count,
+                s.cluster.offset,
+                s.cluster.count,
+                s.affinity_seconds,
+                s.scheduler.name(),
+                s.has_any
+            ),
+            Self::DeleteService(id) => write!(f, "delete service {id}"),
+            Self::PutName(id, n) => write!(
+                f,
+                "put name {id} {}/{}:{}",
+                NameValue::text(&n.namespace),
+                NameValue::text(&n.name),
+                NameValue::text(&n.port)
+            ),
+            Self::DeleteName(id) => write!(f, "delete name {id}"),
+            Self::PutFrontend(k, v) => write!(
+                f,
+                "put frontend {} {} service={} {} flags={}",
+                endpoint(&k.addr, k.port),
+                k.protocol.name(),
+                v.service,
+                v.kind.name(),
+                v.flags
+            ),
+            Self::DeleteFrontend(k) => {
+                write!(
+                    f,
+                    "delete frontend {} {}",
+                    endpoint(&k.addr, k.port),
+                    k.protocol.name()
+                )
+            }
+            Self::PutRange(bits, k) => write!(f, "put range {}", range(*bits, k)),
+            Self::DeleteRange(bits, k) => write!(f, "delete range {}", range(*bits, k)),
+            Self::PutNodeAddr(k, v) => {
+                write!(
+                    f,
+                    "put node address {} flags={}",
+                    addr::to_ip(&k.addr),
+                    v.flags
+                )
+            }
+            Self::DeleteNodeAddr(k) => write!(f, "delete node address {}", addr::to_ip(&k.addr)),
+        }
+    }
+}
+
+fn endpoint(address: &proxy_common::Address, port: u16) -> std::net::SocketAddr {
+    std::net::SocketAddr::new(addr::to_ip(address), port)
+}
+
+fn range(bits: u32, key: &RangeKey) -> String {
+    let (family_bits, ip) = if addr::is_v4(&key.source) {
+        (96, addr::to_ip(&key.source))
+    } else {
+        (0, addr::to_ip(&key.source))
+    };
+    format!(
+        "service={} {ip}/{}",
+        u32::from_be_bytes(key.service_be),
+        bits.saturating_sub(32 + family_bits)
+    )
+}
