@@ -38,12 +38,15 @@ pub struct PeerValue {
     Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
 )]
 pub struct SockValue {
-    /// The connection, of a TCP or connected UDP socket; counted in `load`.
+    /// The connection, of a TCP or connected UDP socket.
     pub connected: PeerValue,
-    /// Where an unconnected UDP socket sent last, oldest overwritten first.
+    /// Where the socket sent without being connected, the most recently used first.
     pub peers: [PeerValue; SOCK_PEERS],
-    /// Index into `peers` that is overwritten next.
-    pub next: u32,
+    /// Backend id that this socket is counted for in `load`; 0: none. It is `connected.backend`,
+    /// unless that count could not be made or the socket is no longer connected.
+    pub counted: u32,
+    /// 1 once an entry had to leave `peers` for the `peer` map.
+    pub spilled: u32,
 }
 
 /// Key of the `peer` map: what an unconnected UDP socket beyond [`SOCK_PEERS`] Services is answered
