@@ -1,6 +1,9 @@
 //! EndpointSlices and their endpoints.
 
-use std::net::IpAddr;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    net::IpAddr,
+};
 
 use proxy_common::Protocol;
 
@@ -45,11 +48,19 @@ pub struct Endpoint {
     pub serving: bool,
     /// Is being deleted; nil is false.
     pub terminating: bool,
+    /// What it is: [`PodId::of`] its `targetRef`. Tells one pod that is in two slices from two pods
+    /// that share an address (kubernetes/kubernetes issue 135266).
+    pub pod: PodId,
     /// Node it runs on.
     pub node: Option<Text>,
     /// Hints; most endpoints have none, so they cost a pointer.
     pub hints: Option<Box<Hints>>,
 }
+
+/// Identity of the object behind an endpoint; a hash, so that it costs four bytes and no allocation.
+/// Two pods with one hash would have to share an address as well to be taken for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodId(u32);
 
 /// Topology hints of an endpoint (KEP-2433, KEP-3015).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,4 +69,16 @@ pub struct Hints {
     pub zones: Vec<Text>,
     /// Nodes that should use it.
     pub nodes: Vec<Text>,
+}
+
+impl PodId {
+    /// Endpoints without `targetRef`, as in slices made by hand.
+    pub const UNKNOWN: Self = Self(0);
+
+    /// From `targetRef.uid`, or `targetRef.name` where there is no uid.
+    pub fn of(target: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        target.hash(&mut hasher);
+        Self((hasher.finish() as u32).max(1))
+    }
 }

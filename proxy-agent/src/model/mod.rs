@@ -12,7 +12,7 @@ mod store;
 mod warning;
 
 pub use change::Change;
-pub use endpoint::{Endpoint, EndpointSlice, Hints, SlicePort};
+pub use endpoint::{Endpoint, EndpointSlice, Hints, PodId, SlicePort};
 pub use name::{Family, ServiceKey, ServiceName, SliceName, Text};
 pub use node::Node;
 pub use service::{Policy, Service, ServicePort};
