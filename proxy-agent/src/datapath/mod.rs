@@ -2,7 +2,30 @@
 //!
 //! Only this module knows that maps exist.
 
-use std::time::Duration;
+mod features;
+mod grace;
+mod kernel;
+mod links;
+mod load;
+mod maps;
+mod pins;
+mod programs;
+mod selftest;
+mod shape;
+mod start;
+mod sys;
+mod table;
+
+pub use features::{Feature, Features};
+pub use grace::REST;
+pub use kernel::Kernel;
+pub use links::{LinkState, attach, state as link_state};
+pub use load::{Globals, load};
+pub use pins::{DEFAULT_BPFFS, Lock, Pins, Sizes, cgroup_root};
+pub use programs::{PROGRAMS, ProgramSpec};
+pub use selftest::{client as self_test_client, run as self_test};
+pub use shape::{Mismatch, SHAPES, Shape};
+pub use start::StartError;
 
 use crate::{
     model::ServiceKey,
@@ -21,17 +44,13 @@ pub trait Dataplane {
     /// If a map cannot be read.
     fn dump(&mut self) -> Result<Snapshot, Error>;
 
-    /// Waits until no program can still read what was replaced or deleted before this call: one RCU
-    /// grace period. What was published before it may be reused after.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel cannot say so; then nothing may be reused yet.
-    fn grace(&mut self) -> Result<(), Error>;
+    /// A wait, to be done on another thread, after which no program can still read what was
+    /// replaced or deleted before this call: one RCU grace period and a rest.
+    fn grace(&self) -> Grace;
 }
 
-/// How long an unpublished run rests besides the grace period.
-pub const REST: Duration = Duration::from_secs(1);
+/// The wait that [`Dataplane::grace`] gives; it blocks.
+pub type Grace = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
 /// What became of a Transaction.
 #[derive(Debug, Default)]

@@ -1,0 +1,253 @@
+//! The real data plane: the pinned maps of the kernel.
+
+use std::{collections::BTreeMap, io};
+
+use aya::maps::lpm_trie;
+use proxy_common::{Counter, LoadValue, RangeKey, SCHEMA, SettingValue, map};
+
+use super::{
+    Dataplane, Error, Failed, Grace, Outcome,
+    maps::{Maps, Origin},
+    pins::Pins,
+    start::StartError,
+    table::{failure, os_error},
+};
+use crate::plan::{Op, Snapshot, Transaction, Unit};
+
+/// The maps of the kernel, open for reading and writing.
+pub struct Kernel {
+    maps: Maps,
+}
+
+impl Kernel {
+    /// Opens the pinned maps. Works with and without a running agent; only the holder of the
+    /// [`Lock`](super::Lock) may write.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::NoPins`], a mismatch of shapes or schema, or why a map cannot be opened.
+    pub fn open(pins: &Pins) -> Result<Self, StartError> {
+        if !pins.is_complete() {
+            return Err(StartError::NoPins {
+                path: pins.folder().into(),
+            });
+        }
+        pins.check()?;
+        Ok(Self {
+            maps: Maps::open(Origin::Pins(pins))?,
+        })
+    }
+
+    /// Takes the maps of an object that was loaded without pins.
+    pub(super) fn unpinned(object: &mut aya::Ebpf) -> Result<Self, StartError> {
+        Ok(Self {
+            maps: Maps::open(Origin::Object(object))?,
+        })
+    }
+
+    /// Marks the maps as ours.
+    ///
+    /// # Errors
+    ///
+    /// If the `setting` map cannot be written.
+    pub fn sign(&mut self, node_netns: u64) -> Result<(), Error> {
+        let value = SettingValue {
+            schema: SCHEMA,
+            reserved: 0,
+            node_netns,
+        };
+        self.maps
+            .setting
+            .set(0, value, 0)
+            .map_err(|error| failure("write to", map::SETTING.name, 1, error))
+    }
+
+    /// Connections by backend id.
+    ///
+    /// # Errors
+    ///
+    /// If the `load` map cannot be read.
+    pub fn loads(&self) -> Result<BTreeMap<u32, LoadValue>, Error> {
+        let mut loads = BTreeMap::new();
+        self.maps.load.each(|id, value| {
+            loads.insert(id, value);
+        })?;
+        Ok(loads)
+    }
+
+    /// All counters, summed over the CPUs.
+    ///
+    /// # Errors
+    ///
+    /// If the `counter` map cannot be read.
+    pub fn counters(&self) -> Result<BTreeMap<Counter, u64>, Error> {
+        Counter::ALL
+            .iter()
+            .map(|&counter| {
+                let values = self
+                    .maps
+                    .counter
+                    .get(&(counter as u32), 0)
+                    .map_err(|error| failure("read", map::COUNTER.name, 0, error))?;
+                Ok((counter, values.iter().sum()))
+            })
+            .collect()
+    }
+
+    /// Whether a backend is in the maps: not dead.
+    ///
+    /// # Errors
+    ///
+    /// If the `backend` map cannot be read.
+    pub fn has_backend(&self, id: u32) -> Result<bool, Error> {
+        Ok(self.maps.backend.get(&id)?.is_some())
+    }
+
+    /// Clients with a live affinity record.
+    ///
+    /// # Errors
+    ///
+    /// If the `affinity` map cannot be read.
+    pub fn affinities(&self) -> Result<usize, Error> {
+        let mut count = 0;
+        self.maps.affinity.each(|_, _| count += 1)?;
+        Ok(count)
+    }
+
+    /// Sizes of the maps that can fill up, by name.
+    pub fn sizes(&self) -> BTreeMap<&'static str, u32> {
+        let maps = &self.maps;
+        BTreeMap::from([
+            (map::FRONTEND.name, maps.frontend.entries()),
+            (map::SERVICE.name, maps.service.entries()),
+            (map::BACKEND.name, maps.backend.entries()),
+            (map::SLOT.name, maps.slot.entries()),
+            (map::LOAD.name, maps.load.entries()),
+            (map::NODE_ADDR.name, maps.node_addr.entries()),
+        ])
+    }
+
+    fn write(&mut self, op: &Op) -> Result<(), Error> {
+        let maps = &mut self.maps;
+        match op {
+            Op::PutBackend(value) => maps.backend.put(&value.id, value),
+            Op::DeleteBackend(id) => {
+                maps.backend.delete(id)?;
+                maps.load.delete(id)
+            }
+            Op::WriteSlots { base, backends } => {
+                for (index, &backend) in (*base..).zip(backends) {
+                    maps.slot
+                        .write(index, backend)
+                        .map_err(slot_error("write to"))?;
+                }
+                Ok(())
+            }
+            Op::PutService(value) => maps.service.put(&value.id, value),
+            Op::DeleteService(id) => maps.service.delete(id),
+            Op::PutName(id, value) => maps.name.put(id, value),
+            Op::DeleteName(id) => maps.name.delete(id),
+            Op::PutFrontend(key, value) => maps.frontend.put(key, value),
+            Op::DeleteFrontend(key) => maps.frontend.delete(key),
+            Op::PutRange(bits, key) => maps
+                .range
+                .insert(&lpm_trie::Key::new(*bits, *key), 1, 0)
+                .map_err(|error| failure("write to", map::RANGE.name, map::RANGE.entries, error)),
+            Op::DeleteRange(bits, key) => match maps.range.remove(&lpm_trie::Key::new(*bits, *key))
+            {
+                Err(error)
+                    if os_error(&error).map(io::Error::kind) != Some(io::ErrorKind::NotFound) =>
+                {
+                    Err(failure(
+                        "delete from",
+                        map::RANGE.name,
+                        map::RANGE.entries,
+                        error,
+                    ))
+                }
+                _ => Ok(()),
+            },
+            Op::PutNodeAddr(key, value) => maps.node_addr.put(key, value),
+            Op::DeleteNodeAddr(key) => maps.node_addr.delete(key),
+        }
+    }
+
+    fn apply_unit(&mut self, unit: &Unit) -> Result<(), (Error, bool)> {
+        for (done, op) in unit.ops.iter().enumerate() {
+            if let Err(error) = self.write(op) {
+                let undo = unit.undo[..done].iter().rev().flatten();
+                let torn = undo.fold(false, |torn, op| self.write(op).is_err() || torn);
+                return Err((error, torn));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Dataplane for Kernel {
+    fn apply(&mut self, transaction: &Transaction) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (index, unit) in transaction.units.iter().enumerate() {
+            if let Err((error, torn)) = self.apply_unit(unit) {
+                let service = unit.service.clone();
+                outcome.failed.push(Failed {
+                    unit: index,
+                    service,
+                    error,
+                    torn,
+                });
+            }
+        }
+        outcome
+    }
+
+    fn dump(&mut self) -> Result<Snapshot, Error> {
+        let maps = &mut self.maps;
+        let mut snapshot = Snapshot::default();
+        maps.frontend.each(|key, value| {
+            snapshot.frontends.insert(key, value);
+        })?;
+        maps.service.each(|key, value| {
+            snapshot.services.insert(key, value);
+        })?;
+        maps.name.each(|key, value| {
+            snapshot.names.insert(key, value);
+        })?;
+        maps.backend.each(|key, value| {
+            snapshot.backends.insert(key, value);
+        })?;
+        maps.node_addr.each(|key, value| {
+            snapshot.node_addrs.insert(key.addr, value.flags);
+        })?;
+        for entry in maps.range.iter() {
+            let (key, _) = entry
+                .map_err(|error| failure("read", map::RANGE.name, map::RANGE.entries, error))?;
+            let RangeKey { service_be, source } = key.data();
+            snapshot
+                .ranges
+                .insert((key.prefix_len(), service_be, source), ());
+        }
+        for service in snapshot.services.values() {
+            let run = (service.base..service.base.saturating_add(service.slots()))
+                .map(|index| maps.slot.read(index))
+                .collect::<io::Result<Vec<u32>>>()
+                .map_err(slot_error("read"))?;
+            if !run.is_empty() {
+                snapshot.slots.insert(service.base, run);
+            }
+        }
+        Ok(snapshot)
+    }
+
+    fn grace(&self) -> Grace {
+        Box::new(super::grace::wait)
+    }
+}
+
+fn slot_error(what: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Map {
+        what,
+        map: map::SLOT.name,
+        source,
+    }
+}

@@ -1,0 +1,114 @@
+//! Typed handles to the pinned maps.
+
+use std::os::fd::AsFd as _;
+
+use aya::{
+    Ebpf, Pod,
+    maps::{Array, LpmTrie, Map, MapData, MapError, PerCpuArray},
+};
+use proxy_common::{
+    AffinityKey, AffinityValue, BackendValue, FrontendKey, FrontendValue, LoadValue, NameValue,
+    NodeAddrKey, NodeAddrValue, RangeKey, ServiceValue, SettingValue,
+    map::{self, MapSpec},
+};
+
+use super::{
+    pins::{Pins, open_map},
+    start::StartError,
+    sys::SlotMapping,
+    table::Table,
+};
+
+/// All maps that the agent reads or writes.
+pub(super) struct Maps {
+    pub(super) setting: Array<MapData, SettingValue>,
+    pub(super) frontend: Table<FrontendKey, FrontendValue>,
+    pub(super) service: Table<u32, ServiceValue>,
+    pub(super) name: Table<u32, NameValue>,
+    pub(super) slot: SlotMapping,
+    pub(super) backend: Table<u32, BackendValue>,
+    pub(super) load: Table<u32, LoadValue>,
+    pub(super) affinity: Table<AffinityKey, AffinityValue>,
+    pub(super) range: LpmTrie<MapData, RangeKey, u32>,
+    pub(super) node_addr: Table<NodeAddrKey, NodeAddrValue>,
+    pub(super) counter: PerCpuArray<MapData, u64>,
+}
+
+/// Where maps come from.
+pub(super) enum Origin<'a> {
+    /// Their pins, whose shapes have been checked.
+    Pins(&'a Pins),
+    /// An object that was just loaded, without pins.
+    Object(&'a mut Ebpf),
+}
+
+impl Maps {
+    /// Opens all maps.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::OpenMap`], [`StartError::NoRights`] or [`StartError::Missing`].
+    pub(super) fn open(mut origin: Origin<'_>) -> Result<Self, StartError> {
+        Ok(Self {
+            setting: typed(&mut origin, &map::SETTING)?,
+            frontend: table(&mut origin, &map::FRONTEND)?,
+            service: table(&mut origin, &map::SERVICE)?,
+            name: table(&mut origin, &map::NAME)?,
+            slot: slots(&mut origin)?,
+            backend: table(&mut origin, &map::BACKEND)?,
+            load: table(&mut origin, &map::LOAD)?,
+            affinity: table(&mut origin, &map::AFFINITY)?,
+            range: typed(&mut origin, &map::RANGE)?,
+            node_addr: table(&mut origin, &map::NODE_ADDR)?,
+            counter: typed(&mut origin, &map::COUNTER)?,
+        })
+    }
+}
+
+fn typed<T: TryFrom<Map, Error = MapError>>(
+    origin: &mut Origin<'_>,
+    spec: &MapSpec,
+) -> Result<T, StartError> {
+    untyped(origin, spec)?
+        .try_into()
+        .map_err(|error| open_map(spec.name, error))
+}
+
+fn table<K: Pod, V: Pod>(
+    origin: &mut Origin<'_>,
+    spec: &MapSpec,
+) -> Result<Table<K, V>, StartError> {
+    Table::new(untyped(origin, spec)?, spec)
+}
+
+fn untyped(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Map, StartError> {
+    match origin {
+        Origin::Pins(pins) => MapData::from_pin(pins.map(spec.name))
+            .and_then(Map::from_map_data)
+            .map_err(|error| open_map(spec.name, error)),
+        Origin::Object(object) => object
+            .take_map(spec.name)
+            .ok_or_else(|| StartError::Missing {
+                what: format!("map {}", spec.name),
+            }),
+    }
+}
+
+fn slots(origin: &mut Origin<'_>) -> Result<SlotMapping, StartError> {
+    let spec = &map::SLOT;
+    let Map::Array(data) = untyped(origin, spec)? else {
+        return Err(StartError::Missing {
+            what: format!("array {}", spec.name),
+        });
+    };
+    let entries = data
+        .info()
+        .map_err(|error| open_map(spec.name, error))?
+        .max_entries();
+    let fd = data
+        .fd()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| open_map(spec.name, MapError::IoError(error)))?;
+    Ok(SlotMapping::new(fd, entries))
+}

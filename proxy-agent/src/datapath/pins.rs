@@ -1,0 +1,207 @@
+//! The folder of pins: its lock, its checks, its paths.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use aya::maps::{Array, Map, MapData, MapInfo};
+use proxy_common::{SCHEMA, SettingValue, map};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
+
+use super::{
+    shape::{SHAPES, Shape},
+    start::StartError,
+};
+
+/// Where a node has its bpffs unless told otherwise.
+pub const DEFAULT_BPFFS: &str = "/sys/fs/bpf";
+
+/// `BPF_FS_MAGIC` (include/uapi/linux/magic.h).
+const BPFFS_MAGIC: u32 = 0xcafe_4a11;
+
+/// Number of entries by map name, where another than the default is wanted or pinned.
+pub type Sizes = BTreeMap<&'static str, u32>;
+
+/// The folder `sidestep` on a bpffs.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    folder: PathBuf,
+}
+
+/// Held by the one agent that may write; the kernel releases it when the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    _folder: OwnedFd,
+}
+
+impl Pins {
+    /// The pins of a bpffs. Nothing is touched.
+    pub fn new(bpffs: &Path) -> Self {
+        Self {
+            folder: bpffs.join("sidestep"),
+        }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Pin of a map.
+    pub fn map(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Folder of the links' pins.
+    pub fn links(&self) -> PathBuf {
+        self.folder.join("links")
+    }
+
+    /// Pin of a program's link.
+    pub fn link(&self, program: &str) -> PathBuf {
+        self.links().join(program)
+    }
+
+    /// Makes the folder if it is not there, and takes the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::NotBpffs`], [`StartError::Locked`], or why the folder cannot be made.
+    pub fn lock(&self) -> Result<Lock, StartError> {
+        let bpffs = self.folder.parent().unwrap_or(&self.folder);
+        let stat =
+            statfs(bpffs).map_err(|error| StartError::io("look at bpffs", bpffs)(error.into()))?;
+        if stat.f_type as u32 != BPFFS_MAGIC {
+            return Err(StartError::NotBpffs { path: bpffs.into() });
+        }
+        fs::create_dir_all(self.links()).map_err(StartError::io("create folder", self.links()))?;
+        let folder = open(
+            &self.folder,
+            OFlags::RDONLY | OFlags::DIRECTORY,
+            Mode::empty(),
+        )
+        .map_err(|error| StartError::io("open folder", &self.folder)(error.into()))?;
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock { _folder: folder }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::Locked {
+                path: self.folder.clone(),
+            }),
+            Err(error) => Err(StartError::io("lock folder", &self.folder)(error.into())),
+        }
+    }
+
+    /// Whether an agent holds the lock now.
+    pub fn is_locked(&self) -> bool {
+        open(
+            &self.folder,
+            OFlags::RDONLY | OFlags::DIRECTORY,
+            Mode::empty(),
+        )
+        .is_ok_and(|folder| {
+            flock(&folder, FlockOperation::NonBlockingLockExclusive)
+                == Err(rustix::io::Errno::WOULDBLOCK)
+        })
+    }
+
+    /// Compares every pin that exists with what this version needs. Returns the sizes of the
+    /// resizable ones.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Mismatch`], [`StartError::Schema`], or why a pin cannot be opened.
+    pub fn check(&self) -> Result<Sizes, StartError> {
+        let mut sizes = Sizes::new();
+        for shape in &SHAPES {
+            if let Some(info) = self.info(shape)? {
+                shape
+                    .check(&info)
+                    .map_err(|mismatch| StartError::Mismatch {
+                        path: self.folder.clone(),
+                        mismatch,
+                    })?;
+                if shape.spec.resizable {
+                    sizes.insert(shape.spec.name, info.max_entries());
+                }
+            }
+        }
+        match self.schema()? {
+            None | Some(0 | SCHEMA) => Ok(sizes),
+            Some(found) => Err(StartError::Schema {
+                path: self.folder.clone(),
+                found,
+                expected: SCHEMA,
+            }),
+        }
+    }
+
+    /// Whether every map of the contract is pinned.
+    pub fn is_complete(&self) -> bool {
+        SHAPES
+            .iter()
+            .all(|shape| self.map(shape.spec.name).exists())
+    }
+
+    fn info(&self, shape: &Shape) -> Result<Option<MapInfo>, StartError> {
+        let path = self.map(shape.spec.name);
+        if !path
+            .try_exists()
+            .map_err(StartError::io("look at pin", &path))?
+        {
+            return Ok(None);
+        }
+        MapInfo::from_pin(&path)
+            .map(Some)
+            .map_err(|error| open_map(shape.spec.name, error))
+    }
+
+    /// The schema in the `setting` map, if that is pinned and has its own shape.
+    fn schema(&self) -> Result<Option<u32>, StartError> {
+        let name = map::SETTING.name;
+        let path = self.map(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let data = MapData::from_pin(&path).map_err(|error| open_map(name, error))?;
+        let setting = Array::<_, SettingValue>::try_from(Map::Array(data))
+            .and_then(|array| array.get(&0, 0))
+            .map_err(|error| open_map(name, error))?;
+        Ok(Some(setting.schema))
+    }
+}
+
+/// The first cgroup2 that is mounted here.
+///
+/// # Errors
+///
+/// [`StartError::NoCgroup2`].
+pub fn cgroup_root() -> Result<PathBuf, StartError> {
+    let mounts = fs::read_to_string("/proc/self/mounts")
+        .map_err(StartError::io("read", "/proc/self/mounts"))?;
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ');
+            let folder = fields.nth(1)?;
+            (fields.next()? == "cgroup2").then(|| PathBuf::from(folder))
+        })
+        .next()
+        .ok_or(StartError::NoCgroup2)
+}
+
+/// `EPERM` becomes [`StartError::NoRights`].
+pub(super) fn open_map(map: &'static str, error: aya::maps::MapError) -> StartError {
+    let denied = std::error::Error::source(&error)
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .is_some_and(|source| source.kind() == io::ErrorKind::PermissionDenied);
+    if denied {
+        StartError::NoRights
+    } else {
+        StartError::OpenMap {
+            map,
+            source: Box::new(error),
+        }
+    }
+}

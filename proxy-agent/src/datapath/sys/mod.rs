@@ -1,0 +1,18 @@
+//! All raw system calls of the agent, and so nearly all of its `unsafe`.
+//!
+//! What aya 0.14 has goes through aya; here stand only the calls that it lacks.
+
+#![expect(
+    unsafe_code,
+    reason = "raw bpf(2), mmap(2); each use says why it is sound"
+)]
+
+mod batch;
+mod bpf;
+mod link;
+mod slots;
+
+pub(crate) use batch::lookup_batch;
+pub(crate) use bpf::object_get;
+pub(crate) use link::{facts as link_facts, update as link_update};
+pub(crate) use slots::SlotMapping;
