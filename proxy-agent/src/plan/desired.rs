@@ -13,7 +13,7 @@ pub struct DesiredService {
     /// Which ServicePort, which family.
     pub key: ServiceKey,
     /// Addresses at which it answers, each with its port. A NodePort has the family's unspecified
-    /// address. Sorted, no duplicates.
+    /// address. Sorted; no two with the same address and port.
     pub frontends: Vec<Frontend>,
     /// Its endpoints.
     pub selection: Selection,
@@ -21,7 +21,7 @@ pub struct DesiredService {
     pub affinity_seconds: u32,
     /// How to choose.
     pub scheduler: Scheduler,
-    /// Sources that may use its LoadBalancer frontends; empty: all.
+    /// Sources that may use its LoadBalancer frontends, of its family, sorted; empty: all.
     pub source_ranges: Vec<IpNet>,
 }
 

@@ -3,10 +3,12 @@
 //! Pure: [`DesiredService`] in, [`Transaction`] out. A Transaction is the only way to write maps.
 //! The planner mirrors what the maps hold, hands out ids and slots, and never looks at a map.
 
+mod build;
 mod desired;
 mod snapshot;
 mod transaction;
 
+pub use build::{Desired, build, desired};
 pub use desired::{DesiredService, Frontend};
 pub use snapshot::Snapshot;
 pub use transaction::{Op, Transaction, Unit};
