@@ -18,8 +18,8 @@ use crate::{
     workspace::{Workspace, program, without_cargo_variables},
 };
 
-/// Oldest rustc that builds this workspace; `rust-version` in Cargo.toml.
-const OLDEST: (u32, u32) = (1, 95);
+/// Oldest rustc that builds this workspace: `rust-version` in Cargo.toml.
+const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
 const DEBIAN: &[&str] = &["rustc-web", "cargo-web", "rust-web-src"];
 
 /// A cargo and a rustc that can build for the BPF target.
@@ -140,12 +140,9 @@ fn ask(shell: &Shell, rustc: &Path, question: &str) -> Result<String> {
 fn check_version(verbose: &str) -> Result<()> {
     let release = field(verbose, "release").context("it does not tell its version")?;
     let llvm = field(verbose, "LLVM version").context("it does not tell its LLVM version")?;
-    if two_numbers(release).is_none_or(|version| version < OLDEST) {
-        bail!(
-            "rustc {release} is too old, {}.{} is needed",
-            OLDEST.0,
-            OLDEST.1
-        );
+    // None, for a release that cannot be read, is below every Some.
+    if two_numbers(release) < two_numbers(OLDEST) {
+        bail!("rustc {release} is too old, {OLDEST} is needed");
     }
     if two_numbers(llvm).is_none_or(|(major, _)| major > linker::LLVM) {
         bail!(

@@ -15,6 +15,7 @@ mod linker;
 mod setup;
 mod stage;
 mod test;
+mod tidy;
 mod workspace;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -84,6 +85,8 @@ enum Command {
         #[arg(last = true)]
         args: Vec<String>,
     },
+    /// Check the house rules that a program can check
+    Tidy,
 }
 
 fn main() -> ExitCode {
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Bench { filter, json, args } => {
             bench::run(&workspace, filter.as_deref(), json.as_deref(), &args)
         }
+        Command::Tidy => tidy::run(&workspace),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

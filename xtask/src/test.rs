@@ -8,7 +8,9 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{apt::is_root, binaries, ebpf, kubernetes, setup, stage::Stages, workspace::Workspace};
+use crate::{
+    apt::is_root, binaries, ebpf, kubernetes, setup, stage::Stages, tidy, workspace::Workspace,
+};
 
 /// Runs the tests whose name contains the filter; without one, formatting and lints too.
 pub(crate) fn run(workspace: &Workspace, filter: Option<&str>, long: bool) -> Result<()> {
@@ -47,6 +49,7 @@ fn all(
                 .run()
                 .context("run `cargo fmt --all`")
         })?;
+        stages.run("house rules", || tidy::run(workspace))?;
     }
     stages.run("programs of the lab", || setup::lab(workspace))?;
     stages.run("kernel programs", || ebpf::build(workspace))?;
