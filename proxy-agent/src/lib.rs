@@ -7,5 +7,6 @@
 
 pub mod datapath;
 pub mod model;
+pub mod node;
 pub mod plan;
 pub mod policy;
