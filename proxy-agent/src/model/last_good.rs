@@ -55,3 +55,6 @@ fn has_usable(slices: &[EndpointSlice], family: Family) -> bool {
         .flat_map(|slice| &slice.endpoints)
         .any(|endpoint| endpoint.ready || (endpoint.serving && endpoint.terminating))
 }
+
+#[cfg(test)]
+mod tests;

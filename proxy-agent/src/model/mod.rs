@@ -6,6 +6,8 @@
 mod change;
 mod dirty;
 mod endpoint;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod last_good;
 mod name;
 mod node;

@@ -264,3 +264,6 @@ fn clean(mut node: Node) -> Node {
     node.zone = node.zone.filter(|zone| !zone.is_empty());
     node
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,3 +147,6 @@ fn wrong_family(slice: &EndpointSlice, endpoint: &Endpoint) -> Warning {
 fn is_on(node: &Node, endpoint: &Endpoint) -> bool {
     !node.name.is_empty() && endpoint.node.as_ref() == Some(&node.name)
 }
+
+#[cfg(test)]
+mod tests;

@@ -88,3 +88,6 @@ fn candidate<'a>(
         on_node: e.on_node,
     }
 }
+
+#[cfg(test)]
+mod tests;
