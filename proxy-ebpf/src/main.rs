@@ -2,14 +2,46 @@
 
 #![no_std]
 #![no_main]
+// The atomic addition in `report` is written in assembly.
+#![feature(asm_experimental_arch)]
 
+mod address;
+mod balance;
 mod maps;
+mod report;
+mod settings;
+mod socket;
 
-use aya_ebpf::{macros::cgroup_sock_addr, programs::SockAddrContext};
+use aya_ebpf::{
+    macros::{cgroup_sock, cgroup_sock_addr},
+    programs::{SockAddrContext, SockContext},
+};
+
+use crate::socket::context::{V4, V6};
 
 #[cgroup_sock_addr(connect4)]
-pub fn connect4(_ctx: SockAddrContext) -> i32 {
-    1
+pub fn connect4(ctx: SockAddrContext) -> i32 {
+    socket::connect::connect::<V4>(&ctx)
+}
+
+#[cgroup_sock_addr(connect6)]
+pub fn connect6(ctx: SockAddrContext) -> i32 {
+    socket::connect::connect::<V6>(&ctx)
+}
+
+#[cgroup_sock_addr(getpeername4)]
+pub fn peername4(ctx: SockAddrContext) -> i32 {
+    socket::peer::name::<V4>(&ctx)
+}
+
+#[cgroup_sock_addr(getpeername6)]
+pub fn peername6(ctx: SockAddrContext) -> i32 {
+    socket::peer::name::<V6>(&ctx)
+}
+
+#[cgroup_sock(sock_release)]
+pub fn sock_release(ctx: SockContext) -> i32 {
+    socket::bind::release(&ctx)
 }
 
 #[panic_handler]

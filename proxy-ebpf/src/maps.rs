@@ -11,9 +11,7 @@ const NO_PREALLOC: usize = BPF_F_NO_PREALLOC as usize;
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
 macro_rules! entries {
-    ($spec:ident) => {
-        { map::$spec.entries as usize }
-    };
+    ($spec:ident) => {{ map::$spec.entries as usize }};
 }
 
 #[btf_map(name = "setting")]

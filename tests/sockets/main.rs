@@ -1,0 +1,21 @@
+//! The socket programs on the running kernel, loaded by aya alone, without the agent.
+//!
+//! Each test runs in a process of its own with a network namespace and a cgroup of its own, fills
+//! the maps by hand, and uses real sockets. Needs root, `ip` and `unshare`; object file: see
+//! [`stage::object`].
+
+mod case;
+mod connect;
+mod net;
+mod stage;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let tests: Vec<case::Test> = [connect::TESTS].concat();
+    if let Some(code) = case::run_inside(&tests) {
+        return code;
+    }
+    let trials = tests.into_iter().map(case::Test::into_trial).collect();
+    libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).exit_code()
+}

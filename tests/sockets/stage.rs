@@ -1,0 +1,408 @@
+//! The programs, attached to the test's cgroup, and the maps, filled by hand.
+
+use std::{
+    env,
+    fs::File,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, PerCpuArray, RingBuf},
+    programs::{CgroupAttachMode, CgroupSock, CgroupSockAddr, Program},
+};
+use nix::{getsockopt_impl, sockopt_impl, sys::socket::GetSockOpt as _};
+use proxy_common::{
+    AffinityKey, AffinityValue, BackendState, BackendValue, Counter, FrontendKey, FrontendKind,
+    FrontendValue, LoadValue, NodeAddrKey, NodeAddrValue, Protocol, Scheduler, ServiceValue,
+    Window, addr, map, setting::global,
+};
+
+use crate::case;
+
+/// Loaded programs and their maps.
+pub(crate) struct Stage {
+    ebpf: Ebpf,
+    next_id: u32,
+    next_slot: u32,
+    generation: u32,
+}
+
+/// What differs between tests when the programs are loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) set_retval: bool,
+    pub(crate) port_guard: bool,
+    /// Entries of the `load` map.
+    pub(crate) loads: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            set_retval: true,
+            port_guard: true,
+            loads: 1024,
+        }
+    }
+}
+
+/// An endpoint of a Service.
+#[derive(Clone, Copy)]
+pub(crate) struct Endpoint {
+    pub(crate) at: SocketAddr,
+    pub(crate) local: bool,
+    pub(crate) cluster: bool,
+}
+
+impl Endpoint {
+    pub(crate) fn anywhere(at: SocketAddr) -> Self {
+        Self {
+            at,
+            local: true,
+            cluster: true,
+        }
+    }
+
+    pub(crate) fn cluster_only(at: SocketAddr) -> Self {
+        Self {
+            at,
+            local: false,
+            cluster: true,
+        }
+    }
+}
+
+/// The rest of a Service.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Policy {
+    pub(crate) affinity_seconds: u32,
+    pub(crate) has_any: bool,
+}
+
+impl Stage {
+    /// Loads and attaches everything.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        Self::with(Settings::default())
+    }
+
+    /// Loads and attaches everything.
+    pub(crate) fn with(settings: Settings) -> anyhow::Result<Self> {
+        let object = std::fs::read(object()?)?;
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        let netns = NetnsCookie
+            .get(&socket)
+            .context("ask for the network namespace's cookie")?;
+        let (retval, guard) = (u8::from(settings.set_retval), u8::from(settings.port_guard));
+        let mut loader = EbpfLoader::new();
+        loader
+            .override_global(global::NODE_NETNS, &netns, true)
+            .override_global(global::SET_RETVAL, &retval, true)
+            .override_global(global::PORT_GUARD, &guard, true);
+        // The full sizes would cost each test some hundred milliseconds.
+        for spec in map::ALL.iter().filter(|spec| spec.resizable) {
+            loader.map_max_entries(spec.name, spec.entries.min(4096));
+        }
+        loader.map_max_entries(map::LOAD.name, settings.loads);
+        let mut ebpf = loader.load(&object).context("load the object")?;
+        let cgroup = File::open(case::cgroup()?)?;
+        // Two passes, since a program may only be borrowed once at a time.
+        for (name, program) in ebpf.programs_mut() {
+            match program {
+                Program::CgroupSockAddr(program) => attach_address(program, &cgroup),
+                Program::CgroupSock(program) => attach_socket(program, &cgroup),
+                _ => continue,
+            }
+            .with_context(|| format!("load and attach {name}"))?;
+        }
+        Ok(Self {
+            ebpf,
+            next_id: 1,
+            next_slot: 0,
+            generation: 0,
+        })
+    }
+
+    /// A Service of the given endpoints, all in the cluster window; returns its id.
+    pub(crate) fn service(&mut self, protocol: Protocol, at: &[SocketAddr]) -> anyhow::Result<u32> {
+        let id = self.id();
+        let endpoints: Vec<_> = at.iter().copied().map(Endpoint::cluster_only).collect();
+        self.publish(id, protocol, &endpoints, Policy::default())?;
+        Ok(id)
+    }
+
+    /// Publishes a Service's endpoints in a fresh run of slots; returns their backend ids. Earlier
+    /// backends stay until [`remove_backend`](Self::remove_backend).
+    pub(crate) fn publish(
+        &mut self,
+        id: u32,
+        protocol: Protocol,
+        endpoints: &[Endpoint],
+        policy: Policy,
+    ) -> anyhow::Result<Vec<u32>> {
+        let base = self.next_slot;
+        let mut ids = Vec::new();
+        // The order of `ServiceValue`: only local, local and cluster, only cluster.
+        let group = |local: bool, cluster: bool| {
+            endpoints
+                .iter()
+                .filter(move |e| e.local == local && e.cluster == cluster)
+        };
+        let groups = [group(true, false), group(true, true), group(false, true)];
+        let counts = groups
+            .clone()
+            .map(|g| u32::try_from(g.count()).expect("few endpoints"));
+        for endpoint in groups.into_iter().flatten() {
+            let backend = self.id();
+            self.set_backend(backend, id, protocol, *endpoint, BackendState::Active)?;
+            self.set_slot(self.next_slot, backend)?;
+            self.next_slot += 1;
+            ids.push(backend);
+        }
+        self.generation += 1;
+        let value = ServiceValue {
+            id,
+            generation: self.generation,
+            base,
+            local: Window {
+                offset: 0,
+                count: counts[0] + counts[1],
+            },
+            cluster: Window {
+                offset: counts[0],
+                count: counts[1] + counts[2],
+            },
+            affinity_seconds: policy.affinity_seconds,
+            scheduler: Scheduler::Random,
+            has_any: u8::from(policy.has_any || !endpoints.is_empty()),
+            reserved: 0,
+        };
+        self.map::<u32, ServiceValue>("service")?
+            .insert(id, value, 0)?;
+        Ok(ids)
+    }
+
+    /// A number that no Service or backend has.
+    pub(crate) fn id(&mut self) -> u32 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Writes a backend.
+    pub(crate) fn set_backend(
+        &mut self,
+        id: u32,
+        service: u32,
+        protocol: Protocol,
+        endpoint: Endpoint,
+        state: BackendState,
+    ) -> anyhow::Result<()> {
+        self.generation += 1;
+        let mut flags = 0;
+        if endpoint.local {
+            flags |= BackendValue::IN_LOCAL;
+        }
+        if endpoint.cluster {
+            flags |= BackendValue::IN_CLUSTER;
+        }
+        let value = BackendValue {
+            id,
+            generation: self.generation,
+            service,
+            addr: addr::from_ip(endpoint.at.ip()),
+            port: endpoint.at.port(),
+            weight: 1,
+            protocol,
+            state,
+            flags,
+            reserved: 0,
+        };
+        Ok(self
+            .map::<u32, BackendValue>("backend")?
+            .insert(id, value, 0)?)
+    }
+
+    /// Takes a backend away: it is dead.
+    pub(crate) fn remove_backend(&mut self, id: u32) -> anyhow::Result<()> {
+        Ok(self.map::<u32, BackendValue>("backend")?.remove(&id)?)
+    }
+
+    /// Writes one slot.
+    pub(crate) fn set_slot(&mut self, slot: u32, backend: u32) -> anyhow::Result<()> {
+        let map = self.ebpf.map_mut("slot").context("no map 'slot'")?;
+        Ok(Array::<_, u32>::try_from(map)?.set(slot, backend, 0)?)
+    }
+
+    /// Points a ClusterIP's address and port to a Service, and owns the whole address.
+    pub(crate) fn cluster_ip(
+        &mut self,
+        at: SocketAddr,
+        p: Protocol,
+        service: u32,
+    ) -> anyhow::Result<()> {
+        let whole = FrontendKey::whole_address(addr::from_ip(at.ip()));
+        self.frontend(at, p, service, FrontendKind::Cluster, 0)?;
+        let value = FrontendValue {
+            service: 0,
+            kind: FrontendKind::Cluster,
+            flags: 0,
+            reserved: 0,
+        };
+        Ok(self
+            .map::<FrontendKey, FrontendValue>("frontend")?
+            .insert(whole, value, 0)?)
+    }
+
+    /// Points an address and port to a Service.
+    pub(crate) fn frontend(
+        &mut self,
+        at: SocketAddr,
+        protocol: Protocol,
+        service: u32,
+        kind: FrontendKind,
+        flags: u8,
+    ) -> anyhow::Result<()> {
+        let key = FrontendKey::new(addr::from_ip(at.ip()), at.port(), protocol);
+        let value = FrontendValue {
+            service,
+            kind,
+            flags,
+            reserved: 0,
+        };
+        Ok(self
+            .map::<FrontendKey, FrontendValue>("frontend")?
+            .insert(key, value, 0)?)
+    }
+
+    /// Points a NodePort to a Service of IPv4 or IPv6.
+    pub(crate) fn node_port(
+        &mut self,
+        port: u16,
+        p: Protocol,
+        service: u32,
+        v6: bool,
+    ) -> anyhow::Result<()> {
+        let any = if v6 { "[::]" } else { "0.0.0.0" };
+        let at: SocketAddr = format!("{any}:{port}").parse()?;
+        self.frontend(at, p, service, FrontendKind::Node, 0)
+    }
+
+    /// Makes NodePorts answer on an address.
+    pub(crate) fn node_addr(&mut self, ip: &str) -> anyhow::Result<()> {
+        let ip: std::net::IpAddr = ip.parse()?;
+        let loopback = if ip.is_loopback() {
+            NodeAddrValue::LOOPBACK
+        } else {
+            0
+        };
+        let value = NodeAddrValue {
+            flags: NodeAddrValue::NODE_PORT | loopback,
+        };
+        let key = NodeAddrKey {
+            addr: addr::from_ip(ip),
+        };
+        Ok(self
+            .map::<NodeAddrKey, NodeAddrValue>("node_addr")?
+            .insert(key, value, 0)?)
+    }
+
+    /// A counter, summed over all CPUs.
+    pub(crate) fn counter(&self, counter: Counter) -> anyhow::Result<u64> {
+        let map = self.ebpf.map("counter").context("no map 'counter'")?;
+        let values = PerCpuArray::<_, u64>::try_from(map)?.get(&(counter as u32), 0)?;
+        Ok(values.iter().sum())
+    }
+
+    /// Connections of a backend, now and ever. A backend that never had one counts as 0.
+    pub(crate) fn load(&mut self, backend: u32) -> anyhow::Result<(i64, u64)> {
+        match self.map::<u32, LoadValue>("load")?.get(&backend, 0) {
+            Ok(load) => Ok((load.connections, load.total)),
+            Err(aya::maps::MapError::KeyNotFound) => Ok((0, 0)),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// All affinity records.
+    pub(crate) fn affinity(&mut self) -> anyhow::Result<Vec<(AffinityKey, AffinityValue)>> {
+        Ok(self
+            .map::<AffinityKey, AffinityValue>("affinity")?
+            .iter()
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// Replaces an affinity record.
+    pub(crate) fn set_affinity(
+        &mut self,
+        key: AffinityKey,
+        value: AffinityValue,
+    ) -> anyhow::Result<()> {
+        Ok(self
+            .map::<AffinityKey, AffinityValue>("affinity")?
+            .insert(key, value, 0)?)
+    }
+
+    /// All events that wait in the ring, as bytes.
+    pub(crate) fn events(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
+        let map = self.ebpf.map_mut("event").context("no map 'event'")?;
+        let mut ring = RingBuf::try_from(map)?;
+        let mut events = Vec::new();
+        while let Some(event) = ring.next() {
+            events.push(event.to_vec());
+        }
+        Ok(events)
+    }
+
+    fn map<K: aya::Pod, V: aya::Pod>(
+        &mut self,
+        name: &str,
+    ) -> anyhow::Result<HashMap<&mut MapData, K, V>> {
+        let map = self
+            .ebpf
+            .map_mut(name)
+            .with_context(|| format!("no map '{name}'"))?;
+        Ok(HashMap::try_from(map)?)
+    }
+}
+
+// `Single` is the only mode that aya can use with links; the kernel makes it "multi".
+
+fn attach_address(program: &mut CgroupSockAddr, cgroup: &File) -> anyhow::Result<()> {
+    program.load()?;
+    program.attach(cgroup, CgroupAttachMode::Single)?;
+    Ok(())
+}
+
+fn attach_socket(program: &mut CgroupSock, cgroup: &File) -> anyhow::Result<()> {
+    program.load()?;
+    program.attach(cgroup, CgroupAttachMode::Single)?;
+    Ok(())
+}
+
+/// The object file: `SIDESTEP_EBPF_OBJECT`, else where `cargo xtask build-ebpf` puts it.
+fn object() -> anyhow::Result<PathBuf> {
+    let path = env::var_os("SIDESTEP_EBPF_OBJECT").map_or_else(
+        || {
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../target/ebpf/bpfel-unknown-none/ebpf/sidestep-ebpf")
+        },
+        PathBuf::from,
+    );
+    if !path.exists() {
+        bail!(
+            "no object file at {}: run `cargo xtask build-ebpf`",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+sockopt_impl!(
+    /// Cookie of the socket's network namespace.
+    NetnsCookie,
+    GetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_NETNS_COOKIE,
+    u64
+);
