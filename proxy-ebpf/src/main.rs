@@ -29,6 +29,26 @@ pub fn connect6(ctx: SockAddrContext) -> i32 {
     socket::connect::connect::<V6>(&ctx)
 }
 
+#[cgroup_sock_addr(sendmsg4)]
+pub fn sendmsg4(ctx: SockAddrContext) -> i32 {
+    socket::datagram::send::<V4>(&ctx)
+}
+
+#[cgroup_sock_addr(sendmsg6)]
+pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
+    socket::datagram::send::<V6>(&ctx)
+}
+
+#[cgroup_sock_addr(recvmsg4)]
+pub fn recvmsg4(ctx: SockAddrContext) -> i32 {
+    socket::datagram::receive::<V4>(&ctx)
+}
+
+#[cgroup_sock_addr(recvmsg6)]
+pub fn recvmsg6(ctx: SockAddrContext) -> i32 {
+    socket::datagram::receive::<V6>(&ctx)
+}
+
 #[cgroup_sock_addr(getpeername4)]
 pub fn peername4(ctx: SockAddrContext) -> i32 {
     socket::peer::name::<V4>(&ctx)
@@ -37,6 +57,16 @@ pub fn peername4(ctx: SockAddrContext) -> i32 {
 #[cgroup_sock_addr(getpeername6)]
 pub fn peername6(ctx: SockAddrContext) -> i32 {
     socket::peer::name::<V6>(&ctx)
+}
+
+#[cgroup_sock(post_bind4)]
+pub fn post_bind4(ctx: SockContext) -> i32 {
+    socket::bind::guard::<V4>(&ctx)
+}
+
+#[cgroup_sock(post_bind6)]
+pub fn post_bind6(ctx: SockContext) -> i32 {
+    socket::bind::guard::<V6>(&ctx)
 }
 
 #[cgroup_sock(sock_release)]

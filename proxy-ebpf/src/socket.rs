@@ -7,6 +7,7 @@
 pub mod bind;
 pub mod connect;
 pub mod context;
+pub mod datagram;
 pub mod memory;
 pub mod peer;
 mod refusal;

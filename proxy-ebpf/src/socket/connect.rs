@@ -6,6 +6,7 @@ use aya_ebpf::{helpers::bpf_get_prandom_u32, programs::SockAddrContext};
 use proxy_common::Counter;
 
 use crate::{
+    address::Endpoint,
     balance::{
         lookup::{self, Found},
         select::Client,
@@ -38,12 +39,12 @@ pub fn connect<F: Family>(ctx: &SockAddrContext) -> i32 {
     let open = match found {
         Found::Open(open) => open,
         Found::Nothing => {
-            leave(ctx);
+            leave(ctx, destination);
             return ALLOW;
         }
         Found::Ranged => {
             count(Counter::SocketLeft);
-            leave(ctx);
+            leave(ctx, destination);
             return ALLOW;
         }
         Found::UnknownPort => {
@@ -90,9 +91,10 @@ impl Client for Connecting<'_> {
 
 /// The socket connects to an address that is no Service's.
 #[inline(always)]
-fn leave(ctx: &SockAddrContext) {
+fn leave(ctx: &SockAddrContext, destination: Endpoint) {
     if let Some(mut memory) = memory::of(ctx) {
         memory.disconnect();
+        memory.address_directly(ctx, destination);
     }
 }
 

@@ -7,19 +7,22 @@ use core::{
 
 use aya_ebpf::{
     EbpfContext,
-    bindings::{BPF_NOEXIST, BPF_SK_STORAGE_GET_F_CREATE},
+    bindings::{BPF_ANY, BPF_NOEXIST, BPF_SK_STORAGE_GET_F_CREATE},
     helpers::bpf_sk_storage_get,
     programs::{SockAddrContext, SockContext},
 };
-use proxy_common::{Counter, LoadValue, PeerValue, SockValue};
+use proxy_common::{Counter, LoadValue, PeerKey, PeerValue, SOCK_PEERS, SockValue};
 
 use crate::{
     address::{Endpoint, Words},
     balance::select::Backend,
-    maps::{LOAD, SOCK},
+    maps::{LOAD, PEER, SOCK},
     report::{add, count},
     socket::context,
 };
+
+/// Translations of datagrams that a socket remembers by itself.
+pub const PEERS: usize = SOCK_PEERS;
 
 /// Memory of one socket.
 pub struct Memory(&'static mut SockValue);
@@ -95,12 +98,6 @@ impl Memory {
         (self.0.connected.backend != 0).then_some(&self.0.connected)
     }
 
-    /// One of the translations of datagrams, the latest first.
-    #[inline(always)]
-    pub fn peer(&self, index: usize) -> Option<&PeerValue> {
-        self.0.peers.get(index).filter(|entry| entry.backend != 0)
-    }
-
     /// Remembers a connection and counts it, in place of the one before.
     #[inline(always)]
     pub fn connect(&mut self, entry: PeerValue) {
@@ -127,6 +124,119 @@ impl Memory {
             count_down(self.0.counted);
             self.0.counted = 0;
         }
+    }
+
+    /// Ends a connection that its program has dissolved, which no hook told us
+    /// (net/ipv4/udp.c `udp_disconnect`). What still comes from the backend was asked of the Service.
+    #[inline(always)]
+    pub fn settle(&mut self, ctx: &SockAddrContext) {
+        if self.0.connected.backend != 0 && !context::is_connected(ctx) {
+            let entry = self.0.connected;
+            self.disconnect();
+            self.remember(ctx, entry);
+        }
+    }
+
+    /// One of the translations of datagrams, the latest first.
+    #[inline(always)]
+    pub fn peer(&self, index: usize) -> Option<&PeerValue> {
+        self.0.peers.get(index).filter(|entry| entry.backend != 0)
+    }
+
+    /// Forgets one of them.
+    #[inline(always)]
+    pub fn clear(&mut self, index: usize) {
+        if let Some(entry) = self.0.peers.get_mut(index) {
+            entry.backend = 0;
+        }
+    }
+
+    /// Makes one of them the latest.
+    #[inline(always)]
+    pub fn promote(&mut self, index: usize) {
+        if index != 0
+            && let Some(entry) = self.0.peers.get(index)
+        {
+            let entry = *entry;
+            self.push(entry, index);
+        }
+    }
+
+    /// Adds one as the latest. If there is no room, the one used longest ago leaves for the `peer`
+    /// map, in case an answer is still to come.
+    #[inline(always)]
+    pub fn remember(&mut self, ctx: &SockAddrContext, entry: PeerValue) {
+        let mut gap = PEERS;
+        for index in (0..PEERS).rev() {
+            if self.peer(index).is_none() {
+                gap = index;
+            }
+        }
+        if gap == PEERS {
+            gap = PEERS - 1;
+            let last = &self.0.peers[PEERS - 1];
+            // An LRU map makes room for itself. Should that fail, a late answer shows the backend.
+            let _ = PEER.insert(&key(ctx, got(last)), last, u64::from(BPF_ANY));
+            self.0.spilled = 1;
+        }
+        self.push(entry, gap);
+    }
+
+    /// What the program asked for when it got this, if that has left for the `peer` map.
+    #[inline(always)]
+    pub fn spilled(&self, ctx: &SockAddrContext, source: Endpoint) -> Option<Endpoint> {
+        if self.0.spilled == 0 {
+            return None;
+        }
+        let entry = PEER.get_ptr(&key(ctx, source))?;
+        // SAFETY: a map value; copied at once, since the map may give it to another socket. The
+        // copy tells whether it has.
+        let entry = unsafe { entry.read_volatile() };
+        got(&entry).is(source).then(|| asked(&entry))
+    }
+
+    /// The program talks to this address itself: what comes from there is what it shows.
+    #[inline(always)]
+    pub fn address_directly(&mut self, ctx: &SockAddrContext, to: Endpoint) {
+        for index in 0..PEERS {
+            if let Some(peer) = self.peer(index)
+                && got(peer).is(to)
+            {
+                self.clear(index);
+            }
+        }
+        if self.0.spilled != 0 {
+            // Fails if it is not there, as for most addresses.
+            let _ = PEER.remove(&key(ctx, to));
+        }
+    }
+
+    /// Puts an entry first; those before `gap` move up by one. Written out, so that the verifier
+    /// sees constant offsets.
+    #[inline(always)]
+    fn push(&mut self, entry: PeerValue, gap: usize) {
+        let peers = &mut self.0.peers;
+        if gap > 2 {
+            peers[3] = peers[2];
+        }
+        if gap > 1 {
+            peers[2] = peers[1];
+        }
+        if gap > 0 {
+            peers[1] = peers[0];
+        }
+        peers[0] = entry;
+    }
+}
+
+/// Key of a backend in the `peer` map.
+#[inline(always)]
+fn key(ctx: &SockAddrContext, backend: Endpoint) -> PeerKey {
+    PeerKey {
+        cookie: context::cookie(ctx),
+        addr: backend.addr.bytes(),
+        port: backend.port,
+        reserved: [0; 3],
     }
 }
 
