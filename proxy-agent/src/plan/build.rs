@@ -149,7 +149,11 @@ fn frontends(
     };
     let mut frontends = vec![frontend(FrontendKind::Cluster, cluster_ip, port.port)];
     if port.node_port != 0 {
-        frontends.push(frontend(FrontendKind::Node, any(family), port.node_port));
+        frontends.push(frontend(
+            FrontendKind::Node,
+            wildcard(family),
+            port.node_port,
+        ));
     }
     for (kind, addresses) in [
         (FrontendKind::Balancer, &service.balancer_ips),
@@ -212,9 +216,14 @@ fn source_ranges(service: &Service, family: Family) -> Vec<IpNet> {
 }
 
 /// Where a NodePort stands in the maps.
-const fn any(family: Family) -> IpAddr {
+const fn wildcard(family: Family) -> IpAddr {
     match family {
         Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }
+
+#[cfg(test)]
+mod change_tests;
+#[cfg(test)]
+mod tests;
