@@ -34,6 +34,7 @@
 //! (iproute2). It never attaches anything to the machine's root cgroup.
 
 mod address;
+mod agent;
 mod binary;
 mod cgroup;
 mod error;
@@ -48,6 +49,7 @@ mod remains;
 pub mod report;
 
 pub use crate::{
+    agent::{Agent, RunningAgent},
     binary::binary,
     error::Error,
     host::{Client, Host, Pod},

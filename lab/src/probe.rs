@@ -156,6 +156,11 @@ impl Server {
     pub fn stop(self) {
         drop(self);
     }
+
+    /// Lets it run until the end of its lab.
+    pub fn leave(self) {
+        self.process.leave();
+    }
 }
 
 impl Connect {

@@ -1,7 +1,9 @@
 //! A process of the lab: killed when dropped, its output always drained.
 
 use std::{
+    fs::{self, File},
     io::{BufRead as _, BufReader, Read, Write as _},
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
@@ -23,31 +25,53 @@ pub struct Process {
     host: String,
     stdin: Option<ChildStdin>,
     stdout: Receiver<String>,
-    stderr: Arc<Mutex<String>>,
+    stderr: Stderr,
+}
+
+/// Where a process's stderr goes.
+#[derive(Debug)]
+enum Stderr {
+    /// To us.
+    Pipe(Arc<Mutex<String>>),
+    /// With its stdout to a file.
+    File(PathBuf),
 }
 
 impl Process {
     /// Starts a command, with pipes for input and output. `host` names the place in errors.
     pub fn start(mut command: Command, host: &str) -> Result<Self> {
-        let program = command.get_program().to_string_lossy().into_owned();
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(Error::io("start", &program))?;
-        let (lines, stdout) = mpsc::channel();
-        if let Some(pipe) = child.stdout.take() {
-            read_lines(pipe, move |line| lines.send(line).is_ok());
-        }
-        let stderr = Arc::new(Mutex::new(String::new()));
-        if let Some(pipe) = child.stderr.take() {
-            let text = Arc::clone(&stderr);
+        let text = Arc::new(Mutex::new(String::new()));
+        let mut process = Self::spawn(command, host, Stderr::Pipe(Arc::clone(&text)))?;
+        if let Some(pipe) = process.child.stderr.take() {
             read_lines(pipe, move |line| {
                 let mut text = text.lock().unwrap_or_else(PoisonError::into_inner);
                 text.push_str(&line);
                 text.push('\n');
                 true
             });
+        }
+        Ok(process)
+    }
+
+    /// Starts a command that appends its output to a file, and so can outlive us.
+    pub fn start_logged(mut command: Command, host: &str, log: &Path) -> Result<Self> {
+        let file = File::options().create(true).append(true).open(log);
+        let file = file.map_err(Error::io("open", log))?;
+        let twin = file.try_clone().map_err(Error::io("open", log))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(twin);
+        Self::spawn(command, host, Stderr::File(log.to_owned()))
+    }
+
+    fn spawn(mut command: Command, host: &str, stderr: Stderr) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child = command.spawn().map_err(Error::io("start", &program))?;
+        let (lines, stdout) = mpsc::channel();
+        if let Some(pipe) = child.stdout.take() {
+            read_lines(pipe, move |line| lines.send(line).is_ok());
         }
         let stdin = child.stdin.take();
         Ok(Self {
@@ -72,9 +96,11 @@ impl Process {
     }
 
     /// Sends a signal; one that comes too late is no error.
-    pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // The child is not reaped yet, so the id is still its own.
+    pub fn signal(&mut self, signal: Signal) {
+        // An id that has not been reaped is still the child's.
+        if self.is_running()
+            && let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+        {
             let _ = kill_process(pid, signal);
         }
     }
@@ -130,13 +156,20 @@ impl Process {
         self.stdin = None;
     }
 
-    /// What it has printed on stderr so far.
+    /// What it has printed on stderr so far; with stdout, and what was there before, if it is
+    /// [logged](Self::start_logged).
     #[must_use]
     pub fn stderr(&self) -> String {
-        self.stderr
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        match &self.stderr {
+            Stderr::Pipe(text) => text.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Stderr::File(path) => fs::read_to_string(path).unwrap_or_default(),
+        }
+    }
+
+    /// Lets it run on; the end of its lab ends it. Its pipes close with us, so a process that is
+    /// to be left is silent, or logged.
+    pub fn leave(self) {
+        std::mem::forget(self);
     }
 
     /// An error about this process, with its stderr.
