@@ -9,7 +9,7 @@
 //! - Addresses are 16 bytes in network order, IPv4 as IPv4-mapped IPv6 (`::ffff:a.b.c.d`,
 //!   RFC 4291 2.5.5.2), so that both families take one code path.
 //! - Ports and ids are in host byte order: 443 prints as 443.
-//! - Times are nanoseconds of `CLOCK_MONOTONIC` (`bpf_ktime_get_ns`), unless a field says seconds.
+//! - Times are nanoseconds of `CLOCK_MONOTONIC` (`bpf_ktime_get_ns`), unless a field says otherwise.
 //! - Hash elements can be reused while a program still reads them, so the values that matter start
 //!   with their own `id` and `generation`: read both, copy the rest, read both again.
 //!

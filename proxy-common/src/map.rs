@@ -25,7 +25,7 @@ macro_rules! maps {
 }
 
 maps! {
-    SETTING = "setting", 1, false, "The schema of the pins.";
+    SETTING = "setting", 1, false, "The schema of the pins, and when an agent last wrote them.";
     FRONTEND = "frontend", 524_288, true, "Service address, port and protocol → service id.";
     SERVICE = "service", 262_144, true, "Service id → its run of slots, windows and policies.";
     NAME = "name", 262_144, true, "Service id → names in the cluster.";

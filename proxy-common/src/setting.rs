@@ -1,4 +1,6 @@
 //! Settings: the one record of the `setting` map, and the globals set at load.
+//!
+//! Here a node's maps say what they are and how fresh they are, also with the agent down.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -8,10 +10,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct SettingValue {
     /// [`SCHEMA`](crate::SCHEMA) of the pins; 0: nothing was written yet.
     pub schema: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// Network-namespace cookie of the node itself.
+    /// Process id of the last agent, in its own process-id namespace.
+    pub agent: u32,
+    /// Network-namespace cookie of the node itself; 0: unknown.
     pub node_netns: u64,
+    /// When the last agent started, nanoseconds since the Unix epoch; 0: never.
+    pub started: u64,
+    /// When an agent last had all maps as they should be, nanoseconds since the Unix epoch; 0:
+    /// never. An older time than `started` is an earlier agent's.
+    pub last_sync: u64,
 }
 
 /// Names of the load-time globals (`.rodata`) of the kernel programs. The verifier sees them as

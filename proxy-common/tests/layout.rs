@@ -25,7 +25,7 @@ fn every_map_type_has_the_size_that_the_schema_says() {
         ("RangeKey", size_of::<RangeKey>(), 20),
         ("NodeAddrKey", size_of::<NodeAddrKey>(), 16),
         ("MasqValue", size_of::<MasqValue>(), 32),
-        ("SettingValue", size_of::<SettingValue>(), 16),
+        ("SettingValue", size_of::<SettingValue>(), 32),
         ("EventRecord", size_of::<EventRecord>(), 32),
     ];
     for (name, is, expected) in sizes {

@@ -45,21 +45,46 @@ impl Kernel {
         })
     }
 
-    /// Marks the maps as ours.
+    /// The one record of the `setting` map.
     ///
     /// # Errors
     ///
-    /// If the `setting` map cannot be written.
-    pub fn sign(&mut self, node_netns: u64) -> Result<(), Error> {
-        let value = SettingValue {
-            schema: SCHEMA,
-            reserved: 0,
-            node_netns,
-        };
+    /// If the map cannot be read.
+    pub fn setting(&self) -> Result<SettingValue, Error> {
         self.maps
             .setting
-            .set(0, value, 0)
-            .map_err(|error| failure("write to", map::SETTING.name, 1, error))
+            .get(&0, 0)
+            .map_err(|error| failure("read", map::SETTING.name, 1, error))
+    }
+
+    /// Marks the maps as ours, since `now` in nanoseconds since the Unix epoch. When they were last
+    /// in sync stays on record.
+    ///
+    /// # Errors
+    ///
+    /// If the `setting` map cannot be read or written.
+    pub fn sign(&mut self, node_netns: u64, now: u64) -> Result<(), Error> {
+        let value = SettingValue {
+            schema: SCHEMA,
+            agent: std::process::id(),
+            node_netns,
+            started: now,
+            last_sync: self.setting()?.last_sync,
+        };
+        self.set(value)
+    }
+
+    /// Records that all maps are as they should be, at `now` in nanoseconds since the Unix epoch.
+    ///
+    /// # Errors
+    ///
+    /// If the `setting` map cannot be read or written.
+    pub fn stamp_sync(&mut self, now: u64) -> Result<(), Error> {
+        let value = SettingValue {
+            last_sync: now,
+            ..self.setting()?
+        };
+        self.set(value)
     }
 
     /// Connections by backend id.
@@ -127,6 +152,13 @@ impl Kernel {
         ])
     }
 
+    fn set(&mut self, value: SettingValue) -> Result<(), Error> {
+        self.maps
+            .setting
+            .set(0, value, 0)
+            .map_err(|error| failure("write to", map::SETTING.name, 1, error))
+    }
+
     fn write(&mut self, op: &Op) -> Result<(), Error> {
         let maps = &mut self.maps;
         match op {
@@ -176,7 +208,7 @@ impl Kernel {
         for (done, op) in unit.ops.iter().enumerate() {
             if let Err(error) = self.write(op) {
                 let undo = unit.undo[..done].iter().rev().flatten();
-                let torn = undo.fold(false, |torn, op| self.write(op).is_err() || torn);
+                let torn = undo.map(|op| self.write(op)).filter(Result::is_err).count() > 0;
                 return Err((error, torn));
             }
         }
