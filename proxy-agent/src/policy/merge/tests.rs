@@ -161,7 +161,7 @@ fn t37_termination_follows_the_last_report() {
 fn t38_unready_endpoints_are_still_listed() {
     let store = after(&[ten(1, 0), ten(1, 0)]);
     let slices = store.slices(&crate::model::fixture::name("web"));
-    assert_eq!(those(slices, |e| e.ready), []);
+    assert_eq!(those(slices, |e| e.ready), [0u8; 0]);
 }
 
 #[test]

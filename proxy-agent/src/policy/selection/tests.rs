@@ -31,7 +31,7 @@ fn number(addr: IpAddr) -> u8 {
 /// Sets of a Service that has one policy only for what this node does.
 fn cluster_of(zone: &str, endpoints: &[Endpoint]) -> Vec<u8> {
     let (cluster, local, has_any) = sets(&service("web"), zone, endpoints);
-    assert_eq!(local, []);
+    assert_eq!(local, [0u8; 0]);
     assert_eq!(has_any, !cluster.is_empty());
     cluster
 }
@@ -219,7 +219,10 @@ fn t19_internal_policy_local_with_some_endpoints_here_has_those() {
 
 #[test]
 fn t20_unready_endpoints_are_none() {
-    assert_eq!(cluster_of("", &[ep(1).unready(), ep(2).unready()]), []);
+    assert_eq!(
+        cluster_of("", &[ep(1).unready(), ep(2).unready()]),
+        [0u8; 0]
+    );
 }
 
 #[test]
