@@ -7,6 +7,10 @@
     unsafe_code,
     reason = "unshare and pre_exec are unsafe; nothing else here is"
 )]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this module owns the threads that enter a namespace"
+)]
 
 use std::{
     ffi::{CString, OsStr},

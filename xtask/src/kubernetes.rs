@@ -13,18 +13,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use xshell::{Cmd, cmd};
+use xshell::cmd;
 
-use crate::{
-    apt,
-    workspace::{Workspace, program},
-};
+use crate::{go, workspace::Workspace};
 
 const KUBERNETES: (u32, u32, u32) = (1, 36, 3);
 /// The series that Kubernetes 1.36 is tested with upstream.
 const ETCD: &str = "v3.6.16";
-/// What the go.mod of Kubernetes 1.36 asks for.
-const GO: (u32, u32) = (1, 26);
 const PROGRAMS: [&str; 2] = ["etcd", "kube-apiserver"];
 
 /// Folder that holds both programs; builds them where they are missing.
@@ -52,7 +47,7 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf> {
     let _lock = workspace.lock_cache("kubebuilder")?;
     if !complete() {
         fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-        let go = go(workspace)?;
+        let go = go::ensure(workspace)?;
         if !folder.join("etcd").is_file() {
             etcd(workspace, &go, &folder)?;
         }
@@ -85,11 +80,13 @@ fn kube_apiserver(workspace: &Workspace, go: &Path, folder: &Path) -> Result<()>
     let source = workspace.cache.join("kubebuilder/source");
     fs::create_dir_all(&source).with_context(|| format!("make {}", source.display()))?;
     let wanted = format!("k8s.io/kubernetes@v{major}.{minor}.{patch}");
-    workspace.shell.change_dir(&source);
-    let report = plain(cmd!(workspace.shell, "{go} mod download -json {wanted}")).read();
-    workspace.shell.change_dir(&workspace.root);
-    let report = report.with_context(|| format!("get {wanted}"))?;
-    let path = json_text(&report, "GoMod").context("find the go.mod of Kubernetes")?;
+    let report = {
+        let _inside = workspace.shell.push_dir(&source);
+        go::plain(cmd!(workspace.shell, "{go} mod download -json {wanted}"))
+            .read()
+            .with_context(|| format!("get {wanted}"))?
+    };
+    let path = go::json_text(&report, "GoMod").context("find the go.mod of Kubernetes")?;
     let text = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
     let module = module_file("kube-apiserver", &requirements(&text, KUBERNETES)?);
     let version = "k8s.io/component-base/version";
@@ -111,7 +108,8 @@ fn kube_apiserver(workspace: &Workspace, go: &Path, folder: &Path) -> Result<()>
 fn module_file(name: &str, requirements: &str) -> String {
     format!(
         "module sidestep.test/{name}\n\ngo {}.{}.0\n\n{requirements}",
-        GO.0, GO.1
+        go::NEEDED.0,
+        go::NEEDED.1
     )
 }
 
@@ -159,7 +157,7 @@ fn build(
         "nice -n {niceness} {go} build -v -mod=mod -trimpath -ldflags {flags} -o {unfinished}
          {package}"
     );
-    let mut command = Command::from(plain(command).env("CGO_ENABLED", "0"));
+    let mut command = Command::from(go::plain(command).env("CGO_ENABLED", "0"));
     stream_counted(command.current_dir(&folder)).with_context(|| format!("build {name}"))?;
     fs::rename(&unfinished, to).with_context(|| format!("put {} into its place", to.display()))
 }
@@ -187,28 +185,32 @@ fn stream_counted(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Without flags of the user that could change what is built.
-fn plain(command: Cmd<'_>) -> Cmd<'_> {
-    command
-        .env("GOFLAGS", "-buildvcs=false")
-        .env("GOWORK", "off")
-        .quiet()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn go(workspace: &Workspace) -> Result<PathBuf> {
-    let wanted = format!("Go {}.{} or newer", GO.0, GO.1);
-    let purpose = format!("build kube-apiserver ({wanted})");
-    let Some(go) = program("go")
-        .or_else(|| Some("/usr/local/go/bin/go".into()).filter(|p: &PathBuf| p.is_file()))
-    else {
-        apt::ensure(workspace, &purpose, &["golang-go"])?;
-        return program("go").context("find go after installing it");
-    };
-    Ok(go)
-}
+    #[test]
+    fn each_staging_module_of_kubernetes_is_replaced_by_its_published_one() {
+        let go_mod = "module k8s.io/kubernetes\n\nrequire k8s.io/api v0.0.0\n\nreplace (\n\t\
+                      k8s.io/api => ./staging/src/k8s.io/api\n)\n\
+                      replace k8s.io/kms => ./staging/src/k8s.io/kms\n";
+        assert_eq!(
+            requirements(go_mod, (1, 40, 2)).unwrap(),
+            "require k8s.io/kubernetes v1.40.2\n\n\
+             replace k8s.io/api => k8s.io/api v0.40.2\n\
+             replace k8s.io/kms => k8s.io/kms v0.40.2\n"
+        );
+    }
 
-/// The value of a text field in the flat JSON that `go` prints.
-fn json_text<'j>(json: &'j str, field: &str) -> Option<&'j str> {
-    let (_, rest) = json.split_once(&format!("\"{field}\": \""))?;
-    rest.split_once('"').map(|(value, _)| value)
+    #[test]
+    fn a_go_mod_without_staging_modules_is_an_error() {
+        assert!(requirements("module x\n", KUBERNETES).is_err());
+    }
+
+    #[test]
+    fn a_build_that_fails_is_an_error() {
+        let mut command = Command::new("sh");
+        let outcome = stream_counted(command.args(["-c", "echo some/package >&2; exit 3"]));
+        assert!(outcome.unwrap_err().to_string().contains("exit status: 3"));
+    }
 }

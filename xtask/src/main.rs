@@ -10,6 +10,7 @@ mod binaries;
 mod compiler;
 mod demo;
 mod ebpf;
+mod go;
 mod kubernetes;
 mod linker;
 mod setup;

@@ -133,12 +133,11 @@ impl Results {
                 .map(|line| number(line, what))
                 .sum::<u64>()
         };
-        text += &format!(
-            "{} passed, {} failed, {} ignored\n",
-            sum("passed"),
-            sum("failed"),
-            sum("ignored")
-        );
+        text += &format!("{} passed, {} failed", sum("passed"), sum("failed"));
+        if sum("ignored") > 0 {
+            text += &format!(", {} skipped", sum("ignored"));
+        }
+        text.push('\n');
         text
     }
 }
@@ -188,7 +187,7 @@ mod tests {
         assert!(!results.failed());
         assert_eq!(
             results.text(),
-            format!("{OK}\n{OK}\n6 passed, 0 failed, 2 ignored\n")
+            format!("{OK}\n{OK}\n6 passed, 0 failed, 2 skipped\n")
         );
     }
 
@@ -215,6 +214,6 @@ mod tests {
             ..Results::default()
         };
         results.read(&OK.replace("3 passed", "0 passed"));
-        assert_eq!(results.text(), "0 passed, 0 failed, 1 ignored\n");
+        assert_eq!(results.text(), "0 passed, 0 failed, 1 skipped\n");
     }
 }
