@@ -9,7 +9,8 @@ use std::{
 use crate::{
     Result, address, cgroup, netns,
     place::Place,
-    probe::{Bind, Connect, Datagram, Serve, Transport},
+    probe::{Bind, Connect, Datagram, Transport},
+    serve::Serve,
 };
 
 /// A machine of the lab: it has a name, addresses and a place where processes run.

@@ -47,6 +47,7 @@ mod probe;
 mod process;
 mod remains;
 pub mod report;
+mod serve;
 
 pub use crate::{
     agent::{Agent, RunningAgent},
@@ -56,8 +57,9 @@ pub use crate::{
     lab::Lab,
     node::Node,
     place::Place,
-    probe::{Bind, Connect, Datagram, Held, Running, Serve, Server, Transport},
+    probe::{Bind, Connect, Datagram, Held, Running, Transport},
     process::Process,
+    serve::{Serve, Server},
 };
 
 /// What the lab's functions return.

@@ -1,7 +1,7 @@
-//! Runs of `sidestep-probe` in a lab host, as builders and typed reports.
+//! Clients of `sidestep-probe` in a lab host, as builders and typed reports.
 
 use std::{
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     process::Command,
     time::Duration,
 };
@@ -10,14 +10,14 @@ use crate::{
     Error, Process, Result,
     binary::binary,
     place::Place,
-    report::{Attempt, Bound, Line, Ready, Report},
+    report::{Attempt, Bound, Line, Report},
 };
 
 const PROBE: &str = "sidestep-probe";
 
 /// Time for a probe to start, or to answer on top of what its own options allow: generous, since
 /// test machines are shared.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,21 +26,6 @@ pub enum Transport {
     Tcp,
     /// UDP.
     Udp,
-}
-
-/// A server to be started.
-#[derive(Clone, Debug)]
-pub struct Serve {
-    run: Run,
-    named: Option<String>,
-}
-
-/// A server that runs: it answers each connection, line and datagram with its name. Dropping it
-/// stops it at once; open connections are reset or closed by the kernel.
-#[derive(Debug)]
-pub struct Server {
-    process: Process,
-    ready: Ready,
 }
 
 /// TCP connections to be made, one after the other. Each waits for the server's name and closes.
@@ -82,85 +67,14 @@ pub struct Held {
 
 /// Arguments, place and time limit of a probe.
 #[derive(Clone, Debug)]
-struct Run {
-    host: String,
+pub(crate) struct Run {
+    pub(crate) host: String,
     place: Place,
     args: Vec<String>,
     count: u32,
     interval: Duration,
     duration: Option<Duration>,
     timeout: Duration,
-}
-
-impl Serve {
-    pub(crate) fn new(host: &str, place: &Place) -> Self {
-        Self {
-            run: Run::new(host, place, &["serve"]),
-            named: None,
-        }
-    }
-
-    /// The name to answer with; the host's if not given.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        self.named = Some(name.to_owned());
-        self
-    }
-
-    /// Listens on a TCP port of every address, IPv4 and IPv6.
-    #[must_use]
-    pub fn tcp(self, port: u16) -> Self {
-        self.listen(Transport::Tcp, (Ipv6Addr::UNSPECIFIED, port))
-    }
-
-    /// Listens on a UDP port of every address, IPv4 and IPv6. On a host with several addresses an
-    /// answer may come from another than was asked: [`listen`](Self::listen) on one there.
-    #[must_use]
-    pub fn udp(self, port: u16) -> Self {
-        self.listen(Transport::Udp, (Ipv6Addr::UNSPECIFIED, port))
-    }
-
-    /// Listens on one address.
-    #[must_use]
-    pub fn listen(mut self, transport: Transport, on: impl Into<SocketAddr>) -> Self {
-        self.run.arg(transport.flag(), on.into());
-        self
-    }
-
-    /// Starts the server and waits until it listens.
-    pub fn start(mut self) -> Result<Server> {
-        let name = self.named.take().unwrap_or_else(|| self.run.host.clone());
-        self.run.arg("--name", name);
-        let mut process = self.run.start()?;
-        match next(&mut process, PATIENCE)? {
-            Some(Line::Ready(ready)) => Ok(Server { process, ready }),
-            _ => Err(process.failure("it did not become ready")),
-        }
-    }
-}
-
-impl Server {
-    /// What it listens on.
-    #[must_use]
-    pub fn ready(&self) -> &Ready {
-        &self.ready
-    }
-
-    /// Its process.
-    #[must_use]
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
-
-    /// Kills it.
-    pub fn stop(self) {
-        drop(self);
-    }
-
-    /// Lets it run until the end of its lab.
-    pub fn leave(self) {
-        self.process.leave();
-    }
 }
 
 impl Connect {
@@ -378,7 +292,7 @@ impl Held {
 }
 
 impl Transport {
-    fn flag(self) -> &'static str {
+    pub(crate) fn flag(self) -> &'static str {
         match self {
             Self::Tcp => "--tcp",
             Self::Udp => "--udp",
@@ -387,7 +301,7 @@ impl Transport {
 }
 
 impl Run {
-    fn new(host: &str, place: &Place, args: &[&str]) -> Self {
+    pub(crate) fn new(host: &str, place: &Place, args: &[&str]) -> Self {
         Self {
             host: host.to_owned(),
             place: place.clone(),
@@ -403,11 +317,11 @@ impl Run {
         self.args.push(flag.to_owned());
     }
 
-    fn arg(&mut self, flag: &str, value: impl ToString) {
+    pub(crate) fn arg(&mut self, flag: &str, value: impl ToString) {
         self.args.extend([flag.to_owned(), value.to_string()]);
     }
 
-    fn start(&self) -> Result<Process> {
+    pub(crate) fn start(&self) -> Result<Process> {
         let mut command = Command::new(binary(PROBE)?);
         command.args(&self.args);
         self.place.place(&mut command);
@@ -457,7 +371,7 @@ fn round(process: &mut Process, patience: Duration) -> Result<Report> {
     }
 }
 
-fn next(process: &mut Process, patience: Duration) -> Result<Option<Line>> {
+pub(crate) fn next(process: &mut Process, patience: Duration) -> Result<Option<Line>> {
     let Some(line) = process.line(patience)? else {
         return Ok(None);
     };

@@ -1,26 +1,27 @@
 //! The steps, in order. Each shows one thing and fails if it does not hold.
 
-use std::{net::Ipv4Addr, process::Command, time::Duration};
+mod change;
+
+use std::{net::Ipv4Addr, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use lab::{
-    Connect, Host as _, Transport,
+    Host as _, Transport,
     report::{Report, Summary},
 };
+
+use change::{broken_manifest, restart, scale_down, scale_up};
 
 use crate::{
     interrupt,
     manifests::{IDLE, NAMES, WEB},
     show::{Show, errors},
-    stage::{Stage, line, run as run_command, wait_until},
+    stage::{Stage, line, run as run_command},
 };
 
 /// Connections in a distribution: with 300, three random endpoints have 100 ± 24 each in 997 of
 /// 1000 runs.
 const CONNECTIONS: u32 = 300;
-
-/// Kills of the agent under load.
-const RESTARTS: usize = 3;
 
 /// Runs all of them.
 pub(crate) fn run(show: &mut Show, stage: &mut Stage) -> Result<()> {
@@ -195,88 +196,6 @@ fn node_port(show: &mut Show, stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-fn scale_up(show: &mut Show, stage: &mut Stage) -> Result<()> {
-    show.step(
-        "Scale up",
-        "A fourth pod starts and its address is written to the EndpointSlice's file.",
-    );
-    stage.add_replica("web-4", 0)?;
-    stage.publish()?;
-    let report = {
-        let (client, mut report) = (&stage.client, Report::default());
-        wait_until("web-4 gets connections", || {
-            report = client.connect(WEB.address()).count(CONNECTIONS).run()?;
-            all_answer(&report)?;
-            Ok(report
-                .summary
-                .servers
-                .get("web-4")
-                .is_some_and(|&count| count > 30))
-        })?;
-        report
-    };
-    show.command(&format!(
-        "sidestep-probe connect {} --count {CONNECTIONS}",
-        WEB.address()
-    ));
-    show.distribution(&report.summary);
-    spread(&report.summary, &["web-1", "web-2", "web-3", "web-4"])?;
-    show.holds("It has its share, and no connection failed on the way.");
-    Ok(())
-}
-
-fn scale_down(show: &mut Show, stage: &mut Stage) -> Result<()> {
-    show.step(
-        "Scale down",
-        "The client keeps 40 connections open; web-1 is then taken out of the EndpointSlice. New \
-         connections avoid it, open ones are not cut.",
-    );
-    let mut open = stage.client.connect(WEB.address()).count(40).hold()?;
-    all_answer(open.report())?;
-    let on_web_1 = open
-        .report()
-        .summary
-        .servers
-        .get("web-1")
-        .copied()
-        .unwrap_or(0);
-    let removed = stage.replicas.remove(0);
-    stage.publish()?;
-    let endpoint = format!("{}:{}", removed.endpoint.v4, WEB.target);
-    stage.wait_for_services("web-1 leaves the maps", |table| !table.contains(&endpoint))?;
-    show.command(&format!(
-        "sidestep-probe connect {} --count {CONNECTIONS}",
-        WEB.address()
-    ));
-    let report = stage
-        .client
-        .connect(WEB.address())
-        .count(CONNECTIONS)
-        .run()?;
-    show.distribution(&report.summary);
-    all_answer(&report)?;
-    spread(&report.summary, &["web-2", "web-3", "web-4"])?;
-    ensure!(
-        !report.summary.servers.contains_key("web-1"),
-        "web-1 still gets connections"
-    );
-    let again = open.ask()?;
-    all_answer(&again)?;
-    open.close()?;
-    removed.pod.delete()?;
-    let after = stage
-        .client
-        .connect(WEB.address())
-        .count(CONNECTIONS)
-        .run()?;
-    all_answer(&after)?;
-    show.holds(&format!(
-        "web-1 gets no new connection; the {on_web_1} open ones that it had still answered. Then \
-         the pod was deleted, and nobody noticed."
-    ));
-    Ok(())
-}
-
 fn named_fields(show: &mut Show, stage: &mut Stage) -> Result<()> {
     show.step(
         "The maps, for bpftool",
@@ -324,95 +243,7 @@ fn refuse(show: &mut Show, stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-fn broken_manifest(show: &mut Show, stage: &mut Stage) -> Result<()> {
-    show.step(
-        "A broken manifest",
-        "A file with half an object is reported by name; the last good state is kept.",
-    );
-    let name = "web-endpoints.yaml";
-    let whole = std::fs::read_to_string(stage.manifests.folder().join(name))?;
-    let half = whole.split_once("endpoints:").map_or("", |(half, _)| half);
-    let broken = format!("{half}endpoints: [ {{ addresses: \n");
-    let already = stage.agent()?.log().matches(name).count();
-    stage.manifests.write(name, &broken)?;
-    let agent = stage.agent()?;
-    wait_until("the agent reports the file", || {
-        Ok(agent.log().matches(name).count() > already)
-    })?;
-    let log = agent.log();
-    let said = log
-        .lines()
-        .rev()
-        .find(|line| line.contains(name))
-        .unwrap_or_default();
-    show.output(said);
-    let report = stage
-        .client
-        .connect(WEB.address())
-        .count(CONNECTIONS)
-        .run()?;
-    all_answer(&report)?;
-    stage.manifests.write(name, &whole)?;
-    show.holds("The agent names the file, and every connection was answered meanwhile.");
-    Ok(())
-}
-
-fn restart(show: &mut Show, stage: &mut Stage) -> Result<()> {
-    show.step(
-        "The agent dies, under load",
-        "Links and maps are pinned: the kernel goes on without the agent, and the next one takes \
-         over what it finds. Connections and datagrams go on all the time.",
-    );
-    let long = Duration::from_secs(600);
-    let streams: Connect = stage.client.connect(WEB.address()).duration(long).quiet();
-    let streams = streams.start()?;
-    let datagrams = stage
-        .client
-        .datagram(NAMES.address())
-        .fresh()
-        .duration(long)
-        .quiet()
-        .start()?;
-    for round in 0..RESTARTS {
-        let agent = stage.agent.take().context("the agent is not started")?;
-        show.command("kill -KILL $(pidof sidestep)");
-        agent.kill();
-        let down = stage
-            .client
-            .connect(WEB.address())
-            .count(CONNECTIONS)
-            .run()?;
-        all_answer(&down)?;
-        // The cluster changes while nobody watches.
-        let name = format!("web-{}", 5 + round);
-        stage.add_replica(&name, round % 2)?;
-        stage.publish()?;
-        show.command(&line(&stage.node.agent(stage.manifests.folder()).command()));
-        stage.start_agent()?;
-        let client = &stage.client;
-        wait_until("the new pod gets connections", || {
-            let report = client.connect(WEB.address()).count(30).run()?;
-            all_answer(&report)?;
-            Ok(report.summary.servers.contains_key(&name))
-        })?;
-    }
-    let (streams, datagrams) = (streams.stop()?, datagrams.stop()?);
-    show.distribution(&streams.summary);
-    all_answer(&streams)?;
-    all_answer(&datagrams)?;
-    ensure!(
-        streams.summary.n > 100 && datagrams.summary.n > 100,
-        "there was no load to speak of"
-    );
-    show.holds(&format!(
-        "{RESTARTS} agents were killed and replaced; {} connections and {} datagrams, none failed, \
-         and each new agent brought in the pod that started while there was none.",
-        streams.summary.n, datagrams.summary.n
-    ));
-    Ok(())
-}
-
-fn all_answer(report: &Report) -> Result<()> {
+pub(crate) fn all_answer(report: &Report) -> Result<()> {
     let Summary {
         n,
         failed,
@@ -429,7 +260,7 @@ fn all_answer(report: &Report) -> Result<()> {
 }
 
 /// Each of these, and nobody else, answered at least half as often as an equal share.
-fn spread(summary: &Summary, servers: &[&str]) -> Result<()> {
+pub(crate) fn spread(summary: &Summary, servers: &[&str]) -> Result<()> {
     let least = summary.ok / servers.len() as u64 / 2;
     let fair = servers
         .iter()
