@@ -2,6 +2,7 @@
 //!
 //! Only this module knows that maps exist.
 
+pub mod fake;
 mod features;
 mod grace;
 mod kernel;
@@ -16,6 +17,7 @@ mod start;
 mod sys;
 mod table;
 
+pub use fake::Fake;
 pub use features::{Feature, Features};
 pub use grace::REST;
 pub use kernel::Kernel;

@@ -28,7 +28,7 @@ pub enum Op {
     /// Delete a service record.
     DeleteService(u32),
     /// Insert or replace the names of a service id.
-    PutName(u32, NameValue),
+    PutName(u32, Box<NameValue>),
     /// Delete the names of a service id.
     DeleteName(u32),
     /// Insert or replace a frontend.
@@ -51,7 +51,9 @@ pub enum Op {
 /// last first; deletes and replacements of what exists need no room, so that succeeds on full maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// What this is about; `None` for the node's own addresses.
+    /// What this is about; where an address passes from one service to another, both go together
+    /// and this is the first of them. `None` for the node's own addresses, and for leftovers that
+    /// belong to no service.
     pub service: Option<ServiceKey>,
     /// Writes in order.
     pub ops: Vec<Op>,

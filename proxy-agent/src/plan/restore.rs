@@ -1,0 +1,270 @@
+//! The mirror from the maps, and the maps from the mirror.
+
+use std::collections::{HashMap, HashSet};
+
+use proxy_common::{BackendValue, FrontendValue, NameValue, Protocol, RangeKey, ServiceValue};
+
+use super::{
+    Op, Planner, Snapshot,
+    claims::{Claim, Claims, WHOLE_ADDRESS, is_whole},
+    entry::{Backend, Entry, Layout, Range, Stale, name_value},
+    ids::Ids,
+};
+use crate::model::{Family, ServiceKey, ServiceName};
+
+impl Planner {
+    /// Starts with what the maps hold, of which `slot` has this many entries. What an agent before
+    /// this one unpublished must have had its grace period.
+    ///
+    /// Services keep their ids by name, backends by endpoint. Whatever is not as this planner would
+    /// have written it is put right by the plan that next names its service, and what belongs to no
+    /// service is removed by the first full plan.
+    pub fn restore(snapshot: &Snapshot, slots: u32) -> Self {
+        let mut planner = Self::new(slots);
+        planner.resync(snapshot);
+        planner.service_ids = Ids::restore(used(snapshot).0);
+        planner.backend_ids = Ids::restore(used(snapshot).1);
+        planner
+    }
+
+    /// Takes over what the maps hold, after a unit was torn or somebody else wrote them. To be
+    /// followed by a full plan: who else claims a frontend is forgotten.
+    pub fn resync(&mut self, snapshot: &Snapshot) {
+        self.settle_in_flight();
+        self.services.clear();
+        self.ids.clear();
+        self.orphans.clear();
+        self.loose.clear();
+        self.claims = Claims::default();
+        let (services, backends) = used(snapshot);
+        self.service_ids.replace(services);
+        self.backend_ids.replace(backends);
+        let runs = snapshot
+            .services
+            .values()
+            .map(|value| (value.base, slot_count(value)));
+        self.slots
+            .restart(&runs.filter(|&(_, slots)| slots > 0).collect::<Vec<_>>());
+        if let Some(wanted) = &self.node_wanted
+            && *wanted == snapshot.node_addrs
+        {
+            self.node_wanted = None;
+        }
+        self.node.clone_from(&snapshot.node_addrs);
+
+        let mut parts = Parts::of(snapshot);
+        for (&id, value) in &snapshot.services {
+            let entry = self.restore_service(id, value, snapshot, &mut parts);
+            for claim in &entry.claims {
+                self.claims.add(id, claim);
+            }
+            self.services.insert(id, entry);
+        }
+        for (&key, &value) in &snapshot.frontends {
+            self.claims.hold(&key, Some(value));
+            if is_whole(&key) && value != WHOLE_ADDRESS {
+                self.claims.hold(&key, None);
+                self.claims.unsettled.insert(key);
+            }
+        }
+        self.loose = parts.loose(snapshot);
+    }
+
+    /// What the maps should hold by now. Differs from a dump if somebody else wrote them.
+    pub fn expected(&self) -> Snapshot {
+        let mut snapshot = Snapshot {
+            node_addrs: self.node.clone(),
+            ..Snapshot::default()
+        };
+        for (&id, entry) in &self.services {
+            snapshot.services.insert(id, entry.value);
+            snapshot.names.extend(entry.name().map(|name| (id, name)));
+            let protocol = entry.key.protocol;
+            let backends = entry.backends.iter().map(|b| (b.id, b.value(id, protocol)));
+            snapshot.backends.extend(backends);
+            if let Some(run) = entry.run {
+                let slots = Layout::of(&entry.backends).slots;
+                snapshot.slots.insert(run.base, slots);
+            }
+            for Range { bits, key } in &entry.ranges {
+                snapshot
+                    .ranges
+                    .insert((*bits, key.service_be, key.source), ());
+            }
+        }
+        let held = |key| Some((key, self.claims.held(&key)?));
+        snapshot.frontends = self.claims.keys().filter_map(held).collect();
+        snapshot
+    }
+
+    fn restore_service(
+        &mut self,
+        id: u32,
+        value: &ServiceValue,
+        snapshot: &Snapshot,
+        parts: &mut Parts,
+    ) -> Entry {
+        let backends = parts.backends.remove(&id).unwrap_or_default();
+        let protocol = backends.first().map(|backend| backend.protocol);
+        let name = snapshot.names.get(&id).and_then(parse_name);
+        let key = match name {
+            Some(key) if !self.ids.contains_key(&key) => {
+                self.ids.insert(key.clone(), id);
+                key
+            }
+            twice_or_none => {
+                self.orphans.insert(id);
+                twice_or_none.unwrap_or_else(|| nameless(protocol))
+            }
+        };
+        let mut backends: Vec<Backend> = backends
+            .iter()
+            .map(|value| restore_backend(value, id, key.protocol))
+            .collect();
+        backends.sort_by_key(|backend| (backend.endpoint(), backend.id));
+        let mut claims = parts.claims.remove(&id).unwrap_or_default();
+        claims.sort_unstable();
+        let mut ranges = parts.ranges.remove(&id).unwrap_or_default();
+        ranges.sort_unstable_by_key(Range::order);
+
+        let slots = slot_count(value);
+        let run = match slots {
+            0 => None,
+            _ => self.slots.reserve(value.base, slots),
+        };
+        let layout = Layout::of(&backends);
+        let held = snapshot.slots.get(&value.base).filter(|_| slots > 0);
+        let stale = Stale {
+            record: value.id != id,
+            slots: held.map_or(&[][..], Vec::as_slice) != layout.slots
+                || run.is_none() != layout.slots.is_empty(),
+        };
+        Entry {
+            key,
+            value: ServiceValue { id, ..*value },
+            next_generation: value.generation.wrapping_add(1),
+            run,
+            backends: backends.into(),
+            claims: claims.into(),
+            ranges: ranges.into(),
+            absent: false,
+            stale,
+        }
+    }
+}
+
+/// The parts of services, by service id.
+#[derive(Default)]
+struct Parts {
+    backends: HashMap<u32, Vec<BackendValue>>,
+    claims: HashMap<u32, Vec<Claim>>,
+    ranges: HashMap<u32, Vec<Range>>,
+}
+
+impl Parts {
+    fn of(snapshot: &Snapshot) -> Self {
+        let mut parts = Self::default();
+        for (&id, value) in &snapshot.backends {
+            let value = BackendValue { id, ..*value };
+            let service = value.service;
+            parts.backends.entry(service).or_default().push(value);
+        }
+        for (&key, value) in snapshot.frontends.iter().filter(|(key, _)| !is_whole(key)) {
+            let FrontendValue {
+                service,
+                kind,
+                flags,
+                ..
+            } = *value;
+            let claim = Claim { key, kind, flags };
+            parts.claims.entry(service).or_default().push(claim);
+        }
+        for &(bits, service_be, source) in snapshot.ranges.keys() {
+            let key = RangeKey { service_be, source };
+            let service = u32::from_be_bytes(service_be);
+            parts
+                .ranges
+                .entry(service)
+                .or_default()
+                .push(Range { bits, key });
+        }
+        parts
+    }
+
+    /// Deletes what no service has taken. Frontends are compared with their claims instead.
+    fn loose(self, snapshot: &Snapshot) -> Vec<(Op, Option<Op>)> {
+        let mut loose = Vec::new();
+        let names = snapshot
+            .names
+            .iter()
+            .filter(|(id, _)| !snapshot.services.contains_key(*id));
+        for (&id, &name) in names {
+            let undo = Op::PutName(id, Box::new(name));
+            loose.push((Op::DeleteName(id), Some(undo)));
+        }
+        for range in self.ranges.into_values().flatten() {
+            let undo = Op::PutRange(range.bits, range.key);
+            loose.push((Op::DeleteRange(range.bits, range.key), Some(undo)));
+        }
+        for value in self.backends.into_values().flatten() {
+            loose.push((Op::DeleteBackend(value.id), Some(Op::PutBackend(value))));
+        }
+        loose.sort_by_key(|(op, _)| format!("{op}"));
+        loose
+    }
+}
+
+/// Service and backend ids that are in use anywhere in the maps, also by what is left over.
+fn used(snapshot: &Snapshot) -> (HashSet<u32>, HashSet<u32>) {
+    let frontends = snapshot.frontends.values().map(|value| value.service);
+    let mut services: HashSet<u32> = frontends.chain(snapshot.names.keys().copied()).collect();
+    services.extend(snapshot.services.keys());
+    services.extend(snapshot.backends.values().map(|value| value.service));
+    services.remove(&0);
+    (services, snapshot.backends.keys().copied().collect())
+}
+
+/// Number of slots of a record that may hold anything.
+fn slot_count(value: &ServiceValue) -> u32 {
+    let end = |window: proxy_common::Window| window.offset.saturating_add(window.count);
+    end(value.local).max(end(value.cluster))
+}
+
+fn restore_backend(value: &BackendValue, service: u32, protocol: Protocol) -> Backend {
+    let mut backend = Backend {
+        addr: value.addr,
+        port: value.port,
+        flags: value.flags,
+        stale: false,
+        id: value.id,
+        generation: value.generation,
+    };
+    backend.stale = backend.value(service, protocol) != *value;
+    backend
+}
+
+/// `None` if the planner would not have written this.
+fn parse_name(name: &NameValue) -> Option<ServiceKey> {
+    let family = Family::ALL
+        .into_iter()
+        .find(|family| family.number() == name.family)?;
+    let key = ServiceKey {
+        service: ServiceName::new(
+            NameValue::text(&name.namespace),
+            NameValue::text(&name.name),
+        ),
+        port: NameValue::text(&name.port).into(),
+        protocol: Protocol::from_number(name.protocol.into())?,
+        family,
+    };
+    (name_value(&key).as_ref() == Some(name)).then_some(key)
+}
+
+fn nameless(protocol: Option<Protocol>) -> ServiceKey {
+    ServiceKey {
+        service: ServiceName::new("", ""),
+        port: "".into(),
+        protocol: protocol.unwrap_or(Protocol::Any),
+        family: Family::V4,
+    }
+}

@@ -1,0 +1,4 @@
+//! The planner against the fake data plane.
+
+mod cluster;
+mod units;
