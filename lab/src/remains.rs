@@ -36,7 +36,9 @@ pub(crate) fn claim(cgroup2: &Path) -> Result<Claim> {
 /// Removes labs whose process has ended: those that were kept, or those that were not.
 pub(crate) fn sweep(cgroup2: &Path, kept: bool) -> Result<Vec<String>> {
     let _claim = take_claim()?;
-    sweep_claimed(cgroup2, kept)
+    let removed = sweep_claimed(cgroup2, kept);
+    netns::tidy();
+    removed
 }
 
 /// Locks a new lab's folder for this process's life.

@@ -27,7 +27,7 @@ impl Show {
     pub(crate) fn step(&mut self, title: &str, about: &str) {
         self.step += 1;
         let title = self.paint("1", &format!("{:2}. {title}", self.step));
-        println!("\n{title}\n    {}", wrapped(about));
+        println!("\n{title}\n    {}", wrapped(about, 4));
     }
 
     /// A command that a reader could type.
@@ -48,7 +48,7 @@ impl Show {
 
     /// Something that held, as a sentence.
     pub(crate) fn holds(&self, what: &str) {
-        println!("    {} {}", self.paint("32", "✓"), wrapped(what));
+        println!("    {} {}", self.paint("32", "✓"), wrapped(what, 6));
     }
 
     /// Something that did not.
@@ -90,8 +90,8 @@ pub(crate) fn errors(errors: &BTreeMap<String, u64>) -> String {
     all.join(", ")
 }
 
-/// Breaks a sentence into lines of up to 92 characters, indented as steps are.
-fn wrapped(text: &str) -> String {
+/// Breaks a sentence into lines of up to 92 characters; all but the first are indented.
+fn wrapped(text: &str, indent: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last().map_or(0, |line| line.chars().count());
@@ -105,5 +105,19 @@ fn wrapped(text: &str) -> String {
             line.push_str(word);
         }
     }
-    lines.join("\n      ")
+    lines.join(&format!("\n{:indent$}", ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_broken_between_words_and_indented() {
+        let text = wrapped(&"four ".repeat(30), 4);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0].len(), 18 * 5 - 1);
+        assert!(lines[1].starts_with("    four"), "{text}");
+    }
 }
