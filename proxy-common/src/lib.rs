@@ -48,7 +48,7 @@ pub use node::{MasqValue, NodeAddrKey, NodeAddrValue};
 pub use range::RangeKey;
 pub use service::{Scheduler, ServiceValue, Window};
 pub use setting::SettingValue;
-pub use sock::{PeerKey, PeerValue, SOCK_PEERS, SockValue};
+pub use sock::{OrphanRecord, PeerKey, PeerValue, SOCK_PEERS, SockValue};
 
 /// Version of every layout in this crate. It stands in the `setting` map; pins that carry another
 /// number are never loaded over.

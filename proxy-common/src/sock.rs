@@ -31,8 +31,7 @@ pub struct PeerValue {
 
 /// Value of the `sock` map (socket storage, so it lives exactly as long as the socket).
 ///
-/// Readable from user space through `INET_DIAG_REQ_SK_BPF_STORAGES` (net/core/bpf_sk_storage.c),
-/// which is how the agent finds connected UDP sockets of a dead backend.
+/// What the agent needs of it, program `orphans` tells: see [`OrphanRecord`].
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
@@ -66,4 +65,22 @@ pub struct PeerKey {
     pub reserved: [u16; 3],
 }
 
-crate::pod!(PeerValue, SockValue, PeerKey);
+/// What program `orphans` says of each UDP socket that is connected to a dead backend.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+pub struct OrphanRecord {
+    /// Socket cookie (`bpf_get_socket_cookie`, SO_COOKIE).
+    pub cookie: u64,
+    /// Address that the socket was given.
+    pub addr: Address,
+    /// Backend id; not in the `backend` map.
+    pub backend: u32,
+    /// Port that the socket was given, host order.
+    pub port: u16,
+    /// Zero.
+    pub reserved: u16,
+}
+
+crate::pod!(PeerValue, SockValue, PeerKey, OrphanRecord);

@@ -18,6 +18,7 @@ fn every_map_type_has_the_size_that_the_schema_says() {
         ("AffinityKey", size_of::<AffinityKey>(), 24),
         ("AffinityValue", size_of::<AffinityValue>(), 16),
         ("SockValue", size_of::<SockValue>(), 228),
+        ("OrphanRecord", size_of::<OrphanRecord>(), 32),
         ("PeerKey", size_of::<PeerKey>(), 32),
         ("PeerValue", size_of::<PeerValue>(), 44),
         ("FlowKey", size_of::<FlowKey>(), 40),

@@ -74,6 +74,13 @@ pub fn sock_release(ctx: SockContext) -> i32 {
     socket::bind::release(&ctx)
 }
 
+/// Lists sockets; attached to no hook. aya-ebpf has no attribute for iterators.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/udp")]
+pub extern "C" fn orphans(ctx: *mut socket::orphan::Context) -> i32 {
+    socket::orphan::show(ctx)
+}
+
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}

@@ -9,6 +9,7 @@ pub mod connect;
 pub mod context;
 pub mod datagram;
 pub mod memory;
+pub mod orphan;
 pub mod peer;
 mod refusal;
 

@@ -4,23 +4,23 @@
 //! gone, so a resolver can hang on it for minutes. Destroyed, its next call fails with ECONNABORTED
 //! and the program connects anew, to a live backend.
 //!
-//! Only a socket whose storage (map `sock`) proves that the programs gave it this very peer is ever
-//! touched. Never: TCP, unconnected sockets (they get another backend at the next sendmsg), sockets
-//! that were connected to a pod's own address.
+//! Only a socket of which the programs remember that they gave it this very peer is ever touched:
+//! the cookie must match, and the peer. Never: TCP, unconnected sockets (they get another backend at
+//! the next sendmsg), sockets that were connected to a pod's own address.
 
 use std::{
+    collections::HashMap,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use proxy_common::addr;
+use proxy_common::{OrphanRecord, addr};
 
 use super::{
     namespace,
-    sock_diag::{Family, Found, SockDiag},
+    sock_diag::{Connected, Family, SockDiag},
 };
 
 /// Least time between the beginnings of two passes.
@@ -30,18 +30,19 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// its backend died gets its peer after the programs ran, and so maybe after the pass.
 const ECHO: Duration = Duration::from_secs(1);
 
-/// What one pass over all network namespaces did.
+/// What one pass did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
     /// Network namespaces looked into.
     pub namespaces: u32,
     /// Namespaces that could not be looked into.
     pub unseen: u32,
-    /// Connected UDP sockets that carry a translation.
-    pub scanned: u32,
-    /// Sockets destroyed.
+    /// UDP sockets that the programs had connected to a backend that is dead; some of them may be
+    /// connected elsewhere since, or not at all.
+    pub orphans: u32,
+    /// UDP sockets destroyed.
     pub destroyed: u32,
-    /// Sockets that should have been destroyed and were not.
+    /// UDP sockets that should have been destroyed and were not.
     pub failed: u32,
     /// How long it took.
     pub elapsed: Duration,
@@ -63,10 +64,8 @@ pub enum Error {
          (CONFIG_INET_DIAG_DESTROY)"
     )]
     NoDestroy,
-    /// A capability is missing, or anything else.
-    #[error(
-        "connected UDP sockets of dead backends stay: {what} (needs CAP_NET_ADMIN and CAP_BPF)"
-    )]
+    /// A capability is missing (CAP_NET_ADMIN), or anything else.
+    #[error("connected UDP sockets of dead backends stay: {what}")]
     Refused {
         /// What was tried.
         what: &'static str,
@@ -89,23 +88,22 @@ pub struct Reaper {
 impl Reaper {
     /// Probes the kernel and starts the thread; no pass is made yet.
     ///
-    /// `sock` is the map `sock`. `is_live` tells whether a backend id is in the map `backend` at the
-    /// time of the call; where it cannot tell it must say `true`. `report` gets each finished pass.
+    /// `orphans` lists the sockets of dead backends in the calling thread's network namespace, as
+    /// [`Orphans`](crate::datapath::Orphans) does. `report` gets each finished pass.
     ///
     /// # Errors
     ///
     /// If the kernel or the process's capabilities do not allow it: a degraded mode, and the error
     /// says which.
     pub fn spawn(
-        sock: OwnedFd,
-        is_live: impl Fn(u32) -> bool + Send + Sync + 'static,
+        orphans: impl Fn() -> io::Result<Vec<OrphanRecord>> + Send + Sync + 'static,
         report: impl FnMut(Pass) + Send + 'static,
     ) -> Result<Self, Error> {
-        probe(sock.as_fd())?;
+        probe()?;
         let (requests, inbox) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name("reaper".into())
-            .spawn(move || work(&inbox, sock.as_fd(), &is_live, report))
+            .spawn(move || work(&inbox, orphans, report))
             .map_err(Error::Thread)?;
         Ok(Self {
             requests: Some(requests),
@@ -138,40 +136,39 @@ impl Drop for Reaper {
     }
 }
 
-/// Whether sockets of dead backends can be found and destroyed, in the calling thread's network
-/// namespace and so in all.
+/// Whether this kernel lists and destroys UDP sockets.
 ///
 /// # Errors
 ///
 /// The degraded mode, with its reason.
-pub fn probe(sock: BorrowedFd<'_>) -> Result<(), Error> {
+pub fn probe() -> Result<(), Error> {
     let refused = |what| move |source| Error::Refused { what, source };
     let mut diag = SockDiag::open().map_err(refused("open a sock_diag socket"))?;
-    match diag.connected_udp(Family::V4, sock) {
+    match diag.connected_udp(Family::V4) {
         Ok(_) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::NoUdpDiag),
-        Err(e) => return Err(refused("list UDP sockets with their storage")(e)),
+        Err(e) => return Err(refused("list UDP sockets")(e)),
     }
     match diag.probe_destroy() {
         Ok(()) => Ok(()),
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Err(Error::NoDestroy),
-        Err(e) => Err(refused("destroy a socket")(e)),
+        Err(e) => Err(refused("destroy a socket (needs CAP_NET_ADMIN)")(e)),
     }
 }
 
-/// One pass over all network namespaces, now, on a thread of its own.
+/// One pass over all network namespaces, now, on a thread of its own. See [`Reaper::spawn`] for
+/// `orphans`.
 ///
 /// # Errors
 ///
 /// If the namespaces cannot be listed. What fails in one of them is counted and logged.
 pub fn reap(
-    sock: BorrowedFd<'_>,
-    is_live: &(impl Fn(u32) -> bool + Sync),
+    orphans: &(impl Fn() -> io::Result<Vec<OrphanRecord>> + Sync),
 ) -> Result<Pass, namespace::Error> {
     let start = Instant::now();
     let mut pass = Pass::default();
     let visited = namespace::visit_all(|namespace| {
-        if let Err(error) = sweep(sock, is_live, &mut pass) {
+        if let Err(error) = orphans().and_then(|orphans| sweep(&orphans, &mut pass)) {
             pass.unseen += 1;
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -188,8 +185,7 @@ pub fn reap(
 
 fn work(
     inbox: &Receiver<()>,
-    sock: BorrowedFd<'_>,
-    is_live: &(impl Fn(u32) -> bool + Sync),
+    orphans: impl Fn() -> io::Result<Vec<OrphanRecord>> + Sync,
     mut report: impl FnMut(Pass),
 ) {
     let mut echo: Option<Instant> = None;
@@ -204,19 +200,9 @@ fn work(
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        match reap(sock, is_live) {
+        match reap(&orphans) {
             Ok(pass) => {
-                if pass.destroyed + pass.failed > 0 {
-                    tracing::info!(
-                        destroyed = pass.destroyed,
-                        failed = pass.failed,
-                        scanned = pass.scanned,
-                        namespaces = pass.namespaces,
-                        unseen = pass.unseen,
-                        elapsed = ?pass.elapsed,
-                        "destroyed UDP sockets of dead backends"
-                    );
-                }
+                log(&pass);
                 report(pass);
             }
             Err(error) => tracing::warn!(
@@ -228,14 +214,36 @@ fn work(
     }
 }
 
-/// The network namespace of the calling thread.
-fn sweep(sock: BorrowedFd<'_>, is_live: &impl Fn(u32) -> bool, pass: &mut Pass) -> io::Result<()> {
+fn log(pass: &Pass) {
+    if pass.destroyed + pass.failed > 0 {
+        tracing::info!(
+            destroyed = pass.destroyed,
+            failed = pass.failed,
+            orphans = pass.orphans,
+            namespaces = pass.namespaces,
+            unseen = pass.unseen,
+            elapsed = ?pass.elapsed,
+            "destroyed UDP sockets of dead backends"
+        );
+    }
+}
+
+/// Destroys what is still connected of a network namespace's orphans, on a thread inside it.
+fn sweep(orphans: &[OrphanRecord], pass: &mut Pass) -> io::Result<()> {
+    if orphans.is_empty() {
+        return Ok(());
+    }
+    pass.orphans += u32::try_from(orphans.len()).unwrap_or(u32::MAX);
+    let orphans = orphans
+        .iter()
+        .map(|orphan| (orphan.cookie, *orphan))
+        .collect();
     let mut diag = SockDiag::open()?;
     for family in [Family::V4, Family::V6] {
         loop {
-            let found = diag.connected_udp(family, sock)?;
+            let sockets = diag.connected_udp(family)?;
             let (mut destroyed, mut hidden, mut failed) = (0, 0, 0);
-            for socket in found.iter().filter(|socket| is_orphan(socket, is_live)) {
+            for socket in sockets.iter().filter(|socket| is_orphan(socket, &orphans)) {
                 match diag.destroy(socket) {
                     Ok(()) => destroyed += 1,
                     Err(e) if e.kind() == io::ErrorKind::NotFound => hidden += 1,
@@ -254,7 +262,6 @@ fn sweep(sock: BorrowedFd<'_>, is_live: &impl Fn(u32) -> bool, pass: &mut Pass) 
             // Not found: closed by now, or another socket of the same SO_REUSEPORT group and peer
             // is in front of it. When that one is gone, this one can be reached.
             if destroyed == 0 || hidden == 0 {
-                pass.scanned += u32::try_from(found.len()).unwrap_or(u32::MAX);
                 pass.failed += failed;
                 break;
             }
@@ -263,11 +270,9 @@ fn sweep(sock: BorrowedFd<'_>, is_live: &impl Fn(u32) -> bool, pass: &mut Pass) 
     Ok(())
 }
 
-/// Whether the programs connected it to a backend that is dead, and it still is connected there.
-fn is_orphan(socket: &Found, is_live: &impl Fn(u32) -> bool) -> bool {
-    let connected = &socket.value.connected;
-    connected.backend != 0
-        && addr::from_ip(socket.peer().ip()) == connected.addr
-        && socket.peer().port() == connected.port
-        && !is_live(connected.backend)
+/// Whether it is one of them and still is connected where the programs connected it.
+fn is_orphan(socket: &Connected, orphans: &HashMap<u64, OrphanRecord>) -> bool {
+    orphans.get(&socket.cookie()).is_some_and(|orphan| {
+        addr::from_ip(socket.peer().ip()) == orphan.addr && socket.peer().port() == orphan.port
+    })
 }

@@ -48,6 +48,12 @@ pub fn of_released(ctx: &SockContext) -> Option<Memory> {
     storage(ctx.as_ptr(), 0)
 }
 
+/// The memory of a socket that an iterator came to.
+#[inline(always)]
+pub fn of_listed(socket: *mut c_void) -> Option<Memory> {
+    storage(socket, 0)
+}
+
 #[inline(always)]
 fn storage(socket: *mut c_void, flags: u64) -> Option<Memory> {
     // SAFETY: the verifier checks that it is a socket. Storage is made of zeros.

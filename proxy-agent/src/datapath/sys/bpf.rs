@@ -16,7 +16,9 @@ pub(super) enum Command {
     ObjectGet = 7,
     ObjectInfoByFd = 15,
     MapLookupBatch = 24,
+    LinkCreate = 28,
     LinkUpdate = 29,
+    IterCreate = 33,
 }
 
 /// Calls bpf(2) with one of the members of `union bpf_attr`.

@@ -9,10 +9,12 @@
 
 mod batch;
 mod bpf;
+mod iter;
 mod link;
 mod slots;
 
 pub(crate) use batch::lookup_batch;
 pub(crate) use bpf::object_get;
+pub(crate) use iter::{iter_link, iterate};
 pub(crate) use link::{facts as link_facts, update as link_update};
 pub(crate) use slots::SlotMapping;
