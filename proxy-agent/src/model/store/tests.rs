@@ -94,7 +94,7 @@ fn t44_nothing_is_left_when_the_last_slice_goes() {
         let mut store = after(slices);
         for (gone, &text) in names.iter().enumerate() {
             assert_eq!(store.counts().slices, names.len() - gone);
-            assert_eq!(store.entries.is_empty(), false);
+            assert!(!store.entries.is_empty());
             store.apply(Change::SliceGone(slice_name(text)));
         }
         assert!(
