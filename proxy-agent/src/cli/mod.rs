@@ -3,8 +3,14 @@
 //! All commands but `run` and `cleanup` only read the kernel's state, and so work with the agent
 //! down. Here and in `main` errors are `anyhow`: they end up as one line for a person.
 
+mod cleanup;
+mod dump;
 mod duration;
+mod generate;
 pub mod run;
+mod services;
+mod status;
+mod table;
 
 use std::{
     io::{self, Write},
@@ -15,7 +21,11 @@ use std::{
 use anyhow::anyhow;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use dump::DumpArgs;
 pub use duration::{GoDuration, NoDuration};
+pub use generate::Generate;
+pub use services::{Filter, ServicesArgs};
+pub use status::StatusArgs;
 
 use crate::{datapath, telemetry::LogFormat};
 
@@ -75,6 +85,20 @@ pub enum Output {
 pub enum Command {
     /// Run the agent: keep the maps as the cluster says.
     Run(Box<run::RunArgs>),
+    /// Show whether this node's Services are served, and what is degraded.
+    Status(StatusArgs),
+    /// List Services, the addresses where they answer, and their backends.
+    Services(ServicesArgs),
+    /// Print the entries of a map, or which maps there are.
+    Dump(DumpArgs),
+    /// Detach all programs and remove all maps; Services no longer answer on this node.
+    ///
+    /// Nothing else removes them, least of all stopping the agent. Refuses while an agent runs.
+    /// Prints what was removed; removing nothing is a success.
+    Cleanup,
+    /// Print shell completions, or make man pages.
+    #[command(subcommand)]
+    Generate(Generate),
     /// The client's side of the self-test; prints what differs.
     #[command(hide = true)]
     SelfTestClient {
@@ -118,9 +142,14 @@ impl Cli {
         }
     }
 
-    fn perform(&self, _out: &mut dyn Write) -> anyhow::Result<Exit> {
+    fn perform(&self, out: &mut dyn Write) -> anyhow::Result<Exit> {
         match &self.command {
             Command::Run(args) => run::run(args, &self.common).map(|()| Exit::Success),
+            Command::Status(args) => status::run(args, &self.common, out),
+            Command::Services(args) => services::run(args, &self.common, out),
+            Command::Dump(args) => dump::run(args, &self.common, out),
+            Command::Cleanup => cleanup::run(&self.common, out),
+            Command::Generate(what) => generate::run(what, out),
             Command::SelfTestClient { folder } => datapath::self_test_client(folder)
                 .map(|()| Exit::Success)
                 .map_err(|sentence| anyhow!(sentence)),
@@ -151,10 +180,23 @@ pub fn sentence(error: &anyhow::Error) -> String {
     text
 }
 
+/// Prints a value as indented JSON.
+fn json(out: &mut dyn Write, value: &impl serde::Serialize) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    let kind = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(error), _) => io::Error::kind(error),
+        (_, Some(error)) => match serde_json::Error::io_error_kind(error) {
+            Some(kind) => kind,
+            None => return false,
+        },
+        _ => return false,
+    };
+    kind == io::ErrorKind::BrokenPipe
 }
 
 #[cfg(test)]

@@ -65,7 +65,8 @@ impl Maps {
     }
 }
 
-fn typed<T: TryFrom<Map, Error = MapError>>(
+/// As [`Maps::open`], one map.
+pub(super) fn typed<T: TryFrom<Map, Error = MapError>>(
     origin: &mut Origin<'_>,
     spec: &MapSpec,
 ) -> Result<T, StartError> {
@@ -74,7 +75,8 @@ fn typed<T: TryFrom<Map, Error = MapError>>(
         .map_err(|error| open_map(spec.name, error))
 }
 
-fn table<K: Pod, V: Pod>(
+/// As [`Maps::open`], one map.
+pub(super) fn table<K: Pod, V: Pod>(
     origin: &mut Origin<'_>,
     spec: &MapSpec,
 ) -> Result<Table<K, V>, StartError> {
@@ -94,7 +96,8 @@ fn untyped(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Map, StartError> {
     }
 }
 
-fn slots(origin: &mut Origin<'_>) -> Result<SlotMapping, StartError> {
+/// As [`Maps::open`], one map.
+pub(super) fn slots(origin: &mut Origin<'_>) -> Result<SlotMapping, StartError> {
     let spec = &map::SLOT;
     let Map::Array(data) = untyped(origin, spec)? else {
         return Err(StartError::Missing {

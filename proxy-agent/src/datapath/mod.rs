@@ -2,6 +2,7 @@
 //!
 //! Only this module knows that maps exist.
 
+mod dump;
 pub mod fake;
 mod features;
 mod grace;
@@ -12,12 +13,15 @@ mod maps;
 mod orphans;
 mod pins;
 mod programs;
+mod record;
+mod removal;
 mod selftest;
 mod shape;
 mod start;
 mod sys;
 mod table;
 
+pub use dump::{DumpError, MapSize, MapUsage, dump, usage};
 pub use fake::Fake;
 pub use features::{Feature, Features};
 pub use grace::REST;
@@ -27,6 +31,8 @@ pub use load::{Globals, load};
 pub use orphans::Orphans;
 pub use pins::{DEFAULT_BPFFS, Lock, Pins, Sizes, cgroup_root};
 pub use programs::{PROGRAMS, ProgramSpec};
+pub use record::{Field, Record};
+pub use removal::remove;
 pub use selftest::{client as self_test_client, run as self_test};
 pub use shape::{Mismatch, SHAPES, Shape};
 pub use start::StartError;

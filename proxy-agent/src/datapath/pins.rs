@@ -115,19 +115,13 @@ impl Pins {
     pub fn check(&self) -> Result<Sizes, StartError> {
         let mut sizes = Sizes::new();
         for shape in &SHAPES {
-            if let Some(info) = self.info(shape)? {
-                shape
-                    .check(&info)
-                    .map_err(|mismatch| StartError::Mismatch {
-                        path: self.folder.clone(),
-                        mismatch,
-                    })?;
-                if shape.spec.resizable {
-                    sizes.insert(shape.spec.name, info.max_entries());
-                }
+            if let Some(info) = self.checked(shape)?
+                && shape.spec.resizable
+            {
+                sizes.insert(shape.spec.name, info.max_entries());
             }
         }
-        match self.schema()? {
+        match self.setting()?.map(|setting| setting.schema) {
             None | Some(0 | SCHEMA) => Ok(sizes),
             Some(found) => Err(StartError::Schema {
                 path: self.folder.clone(),
@@ -135,6 +129,43 @@ impl Pins {
                 expected: SCHEMA,
             }),
         }
+    }
+
+    /// The record of the `setting` map; `None` if that is not pinned.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Mismatch`] if the map has another layout, or why it cannot be read.
+    pub fn setting(&self) -> Result<Option<SettingValue>, StartError> {
+        let name = map::SETTING.name;
+        let shape = SHAPES.iter().find(|shape| shape.spec.name == name);
+        if shape
+            .map(|shape| self.checked(shape))
+            .transpose()?
+            .flatten()
+            .is_none()
+        {
+            return Ok(None);
+        }
+        let data = MapData::from_pin(self.map(name)).map_err(|error| open_map(name, error))?;
+        Array::<_, SettingValue>::try_from(Map::Array(data))
+            .and_then(|array| array.get(&0, 0))
+            .map(Some)
+            .map_err(|error| open_map(name, error))
+    }
+
+    /// What the kernel says of a map's pin, if there is one and it has the shape of this version.
+    pub(super) fn checked(&self, shape: &Shape) -> Result<Option<MapInfo>, StartError> {
+        let Some(info) = self.info(shape)? else {
+            return Ok(None);
+        };
+        shape
+            .check(&info)
+            .map_err(|mismatch| StartError::Mismatch {
+                path: self.folder.clone(),
+                mismatch,
+            })?;
+        Ok(Some(info))
     }
 
     /// Whether every map of the contract is pinned.
@@ -155,20 +186,6 @@ impl Pins {
         MapInfo::from_pin(&path)
             .map(Some)
             .map_err(|error| open_map(shape.spec.name, error))
-    }
-
-    /// The schema in the `setting` map, if that is pinned and has its own shape.
-    fn schema(&self) -> Result<Option<u32>, StartError> {
-        let name = map::SETTING.name;
-        let path = self.map(name);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let data = MapData::from_pin(&path).map_err(|error| open_map(name, error))?;
-        let setting = Array::<_, SettingValue>::try_from(Map::Array(data))
-            .and_then(|array| array.get(&0, 0))
-            .map_err(|error| open_map(name, error))?;
-        Ok(Some(setting.schema))
     }
 }
 

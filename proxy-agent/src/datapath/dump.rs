@@ -1,0 +1,270 @@
+//! Reading pinned maps without knowing what they are for: all entries of one, and how full each is.
+//!
+//! Only reads, so it works beside a running agent and without one.
+
+use aya::maps::{Array, LpmTrie, MapData, PerCpuArray};
+use proxy_common::{
+    AffinityKey, AffinityValue, BackendValue, Counter, FlowKey, FlowValue, FrontendKey,
+    FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue,
+    RangeKey, ServiceValue, SettingValue,
+    map::{self, MapSpec},
+};
+
+use super::{
+    maps::{Origin, slots, table, typed},
+    pins::{Pins, open_map},
+    record::{Field, Record},
+    shape::{SHAPES, Shape},
+    start::StartError,
+    table::Table,
+};
+
+/// Why a map could not be dumped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DumpError {
+    /// It cannot be opened.
+    #[error(transparent)]
+    Open(#[from] StartError),
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] super::Error),
+    /// The kernel has no way to list it.
+    #[error("map {map} cannot be listed: {instead}")]
+    Unlisted {
+        /// Its name.
+        map: &'static str,
+        /// Why, and what to use instead.
+        instead: &'static str,
+    },
+}
+
+/// How full a map is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapUsage {
+    /// Which map.
+    pub spec: MapSpec,
+    /// Its pin; `None` if there is none.
+    pub pinned: Option<MapSize>,
+}
+
+/// Room in a pinned map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapSize {
+    /// Map id.
+    pub id: u32,
+    /// Entries in use, where they can be counted.
+    pub used: Option<usize>,
+    /// Entries that it has room for.
+    pub entries: u32,
+}
+
+/// All entries of a map, sorted by key. Array elements that were never written are left out.
+///
+/// # Errors
+///
+/// [`DumpError`]; nothing was given to `entry` then.
+pub fn dump(pins: &Pins, spec: &MapSpec, entry: &mut dyn FnMut(Record)) -> Result<(), DumpError> {
+    if shape(spec)
+        .map(|shape| pins.checked(shape))
+        .transpose()?
+        .flatten()
+        .is_none()
+    {
+        return Err(StartError::NoPins {
+            path: pins.map(spec.name),
+        }
+        .into());
+    }
+    let origin = &mut Origin::Pins(pins);
+    match *spec {
+        map::SETTING => setting(typed(origin, spec)?, entry),
+        map::SLOT => {
+            let mut slots = slots(origin)?;
+            for index in 0..slots.entries() {
+                let backend = slots.read(index).map_err(|source| super::Error::Map {
+                    what: "read",
+                    map: spec.name,
+                    source,
+                })?;
+                if backend != 0 {
+                    let fields = vec![("slot", index.into()), ("backend", backend.into())];
+                    entry(Record(fields));
+                }
+            }
+            Ok(())
+        }
+        map::RANGE => range(&typed(origin, spec)?, &mut |bits, key| {
+            entry(Record::range(bits, key));
+        }),
+        map::COUNTER => counter(typed(origin, spec)?, entry),
+        map::SOCK => Err(DumpError::Unlisted {
+            map: spec.name,
+            instead: "socket storage belongs to its sockets; `ss --bpf-maps` of iproute2 6.9 or newer shows it per socket, `sidestep services` counts connections per backend",
+        }),
+        map::EVENT => Err(DumpError::Unlisted {
+            map: spec.name,
+            instead: "reading a ring buffer takes its records from their reader; `sidestep dump counter` has the sums",
+        }),
+        _ => hash(origin, spec, &mut Rows(entry)),
+    }
+}
+
+/// How full each map is, in the order of the contract.
+///
+/// # Errors
+///
+/// If a pin cannot be opened or has another shape.
+pub fn usage(pins: &Pins) -> Result<Vec<MapUsage>, DumpError> {
+    SHAPES
+        .iter()
+        .map(|shape| {
+            let spec = shape.spec;
+            let pinned = match pins.checked(shape)? {
+                None => None,
+                Some(info) => Some(MapSize {
+                    id: info.id(),
+                    used: count(&mut Origin::Pins(pins), &spec)?,
+                    entries: info.max_entries(),
+                }),
+            };
+            Ok(MapUsage { spec, pinned })
+        })
+        .collect()
+}
+
+fn count(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Option<usize>, DumpError> {
+    match *spec {
+        map::SETTING | map::SLOT | map::COUNTER | map::SOCK | map::EVENT => Ok(None),
+        map::RANGE => {
+            let mut count = 0;
+            range(&typed(origin, spec)?, &mut |_, _| count += 1)?;
+            Ok(Some(count))
+        }
+        _ => {
+            let mut count = Count(0);
+            hash(origin, spec, &mut count)?;
+            Ok(Some(count.0))
+        }
+    }
+}
+
+fn shape(spec: &MapSpec) -> Option<&'static Shape> {
+    SHAPES.iter().find(|shape| shape.spec == *spec)
+}
+
+/// What is done with a hash map, whatever the sizes of its keys and values.
+trait Visit {
+    fn visit<const K: usize, const V: usize>(
+        &mut self,
+        spec: &MapSpec,
+        table: &Table<[u8; K], [u8; V]>,
+    ) -> Result<(), DumpError>;
+}
+
+/// Sorts and decodes.
+struct Rows<'a>(&'a mut dyn FnMut(Record));
+
+/// Counts.
+struct Count(usize);
+
+impl Visit for Rows<'_> {
+    fn visit<const K: usize, const V: usize>(
+        &mut self,
+        spec: &MapSpec,
+        table: &Table<[u8; K], [u8; V]>,
+    ) -> Result<(), DumpError> {
+        let mut rows = Vec::new();
+        table.each(|key, value| rows.push((key, value)))?;
+        // Ids are numbers in host order, all other keys begin with what people sort by.
+        rows.sort_unstable_by_key(|(key, _)| {
+            let id = <[u8; 4]>::try_from(key.as_slice()).map_or(0, u32::from_ne_bytes);
+            (id, *key)
+        });
+        for (key, value) in rows {
+            let record = Record::decode(spec.name, &key, &value);
+            (self.0)(record.unwrap_or_else(|| Record::raw(&key, &value)));
+        }
+        Ok(())
+    }
+}
+
+impl Visit for Count {
+    fn visit<const K: usize, const V: usize>(
+        &mut self,
+        _: &MapSpec,
+        table: &Table<[u8; K], [u8; V]>,
+    ) -> Result<(), DumpError> {
+        Ok(table.each(|_, _| self.0 += 1)?)
+    }
+}
+
+/// Opens a hash map as bytes, of the sizes that its shape was compared with.
+fn hash(origin: &mut Origin<'_>, spec: &MapSpec, visit: &mut impl Visit) -> Result<(), DumpError> {
+    macro_rules! visit {
+        ($key:ty, $value:ty) => {
+            visit.visit::<{ size_of::<$key>() }, { size_of::<$value>() }>(
+                spec,
+                &table(origin, spec)?,
+            )
+        };
+    }
+    match *spec {
+        map::FRONTEND => visit!(FrontendKey, FrontendValue),
+        map::SERVICE => visit!(u32, ServiceValue),
+        map::NAME => visit!(u32, NameValue),
+        map::BACKEND => visit!(u32, BackendValue),
+        map::LOAD => visit!(u32, LoadValue),
+        map::AFFINITY => visit!(AffinityKey, AffinityValue),
+        map::PEER => visit!(PeerKey, PeerValue),
+        map::FLOW => visit!(FlowKey, FlowValue),
+        map::NODE_ADDR => visit!(NodeAddrKey, NodeAddrValue),
+        map::MASQ => visit!(u32, MasqValue),
+        _ => Err(DumpError::Unlisted {
+            map: spec.name,
+            instead: "it is no hash map",
+        }),
+    }
+}
+
+fn setting(
+    map: Array<MapData, SettingValue>,
+    entry: &mut dyn FnMut(Record),
+) -> Result<(), DumpError> {
+    let value = map
+        .get(&0, 0)
+        .map_err(|error| open_map(map::SETTING.name, error))?;
+    entry(Record(vec![
+        ("schema", value.schema.into()),
+        ("agent", value.agent.into()),
+        ("nodeNetns", value.node_netns.into()),
+        ("startedUnixNs", value.started.into()),
+        ("lastSyncUnixNs", value.last_sync.into()),
+    ]));
+    Ok(())
+}
+
+fn counter(map: PerCpuArray<MapData, u64>, entry: &mut dyn FnMut(Record)) -> Result<(), DumpError> {
+    for &counter in Counter::ALL {
+        let values = map
+            .get(&(counter as u32), 0)
+            .map_err(|error| open_map(map::COUNTER.name, error))?;
+        entry(Record(vec![
+            ("index", (counter as u32).into()),
+            ("counter", Field::Text(counter.name().to_owned())),
+            ("value", values.iter().sum::<u64>().into()),
+        ]));
+    }
+    Ok(())
+}
+
+fn range(
+    map: &LpmTrie<MapData, RangeKey, u32>,
+    entry: &mut dyn FnMut(u32, RangeKey),
+) -> Result<(), DumpError> {
+    for result in map.iter() {
+        let (key, _) = result.map_err(|error| open_map(map::RANGE.name, error))?;
+        entry(key.prefix_len(), key.data());
+    }
+    Ok(())
+}
