@@ -16,8 +16,8 @@ use crate::{
     workspace::{Workspace, path_with, without_cargo_variables},
 };
 
-/// The programs, by the name of their function.
-const PROGRAMS: &[&str] = &[
+/// Programs that attach to a cgroup, by the name of their function.
+const CGROUP: &[&str] = &[
     "connect4",
     "connect6",
     "sendmsg4",
@@ -30,6 +30,9 @@ const PROGRAMS: &[&str] = &[
     "post_bind6",
     "sock_release",
 ];
+
+/// Programs that walk through kernel objects when somebody reads them.
+const ITERATORS: &[&str] = &["orphans"];
 
 /// Builds and checks the object, and says where it is.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -108,22 +111,27 @@ fn problems(object: &Object) -> Vec<String> {
             ));
         }
     }
-    for name in PROGRAMS {
+    for name in CGROUP.iter().chain(ITERATORS) {
         match object.programs.get(*name).map(|program| &program.section) {
-            Some(ProgramSection::CgroupSockAddr { .. } | ProgramSection::CgroupSock { .. }) => {}
+            Some(section) if is_cgroup(section) == CGROUP.contains(name) => {}
             Some(section) => problems.push(format!("program {name} is a {section:?}")),
-            None => eprintln!("  warning: program {name} is missing"),
+            None => problems.push(format!("program {name} is missing")),
         }
     }
-    for name in object
-        .programs
-        .keys()
-        .filter(|name| !PROGRAMS.contains(&name.as_str()))
-    {
-        problems.push(format!(
-            "program {name} is not in the list of xtask/src/ebpf.rs"
-        ));
+    for name in object.programs.keys() {
+        if !CGROUP.contains(&name.as_str()) && !ITERATORS.contains(&name.as_str()) {
+            problems.push(format!(
+                "program {name} is not in the lists of xtask/src/ebpf.rs"
+            ));
+        }
     }
     problems.sort();
     problems
+}
+
+fn is_cgroup(section: &ProgramSection) -> bool {
+    matches!(
+        section,
+        ProgramSection::CgroupSockAddr { .. } | ProgramSection::CgroupSock { .. }
+    )
 }

@@ -21,63 +21,76 @@ pub(crate) fn run(workspace: &Workspace, filter: Option<&str>, long: bool) -> Re
         );
     }
     let mut stages = Stages::default();
-    let outcome = all(workspace, &mut stages, filter, long);
+    let mut complaints = Vec::new();
+    if filter.is_none() {
+        complaints.extend(check(workspace, &mut stages));
+    }
+    let outcome = test(workspace, &mut stages, filter, long);
     println!("\n{}", stages.table());
     let results = outcome?;
     println!("{}", results.text());
     if results.failed() {
-        bail!("some tests failed");
+        complaints.push("some tests failed".to_owned());
     }
     if results.sum("passed") == 0 {
-        bail!("no test's name contains {:?}", filter.unwrap_or_default());
+        complaints.push(format!(
+            "no test's name contains {:?}",
+            filter.unwrap_or_default()
+        ));
+    }
+    if !complaints.is_empty() {
+        bail!("{}", complaints.join("\n       "));
     }
     println!("everything passed");
     Ok(())
 }
 
-fn all(
+/// Formatting, house rules and lints: what they find is told at the end, after the tests.
+fn check(workspace: &Workspace, stages: &mut Stages) -> Vec<String> {
+    let formatting = stages.run("formatting", || {
+        let fmt = workspace.cargo().args(["fmt", "--all", "--check"]);
+        fmt.run().context("`cargo fmt --all` puts it right")
+    });
+    let rules = stages.run("house rules", || tidy::run(workspace));
+    let lints = stages.run("lints", || {
+        // Not proxy-ebpf: it is no default member, since it builds for the BPF target only.
+        let clippy = ["clippy", "--all-targets", "--", "-D", "warnings"];
+        workspace
+            .cargo()
+            .args(clippy)
+            .run()
+            .context("clippy has something to say")
+    });
+    let outcomes = [formatting, rules, lints];
+    outcomes
+        .into_iter()
+        .filter_map(Result::err)
+        .map(|error| format!("{error:#}"))
+        .collect()
+}
+
+fn test(
     workspace: &Workspace,
     stages: &mut Stages,
     filter: Option<&str>,
     long: bool,
 ) -> Result<Results> {
-    let cargo = || workspace.cargo();
-    if filter.is_none() {
-        stages.run("formatting", || {
-            cargo()
-                .args(["fmt", "--all", "--check"])
-                .run()
-                .context("run `cargo fmt --all`")
-        })?;
-        stages.run("house rules", || tidy::run(workspace))?;
-    }
     stages.run("programs of the lab", || setup::lab(workspace))?;
     stages.run("kernel programs", || ebpf::build(workspace))?;
-    if filter.is_none() {
-        stages.run("lints", || {
-            let deny = ["--all-targets", "--", "-D", "warnings"];
-            cargo().arg("clippy").args(deny).run().context("lints")
-        })?;
-    }
     let assets = stages.run("etcd and kube-apiserver", || kubernetes::ensure(workspace))?;
     stages.run("binaries", || {
         binaries::build(workspace, "lab", &["proxy-agent", "lab"])
     })?;
     stages.run("compiling the tests", || {
-        cargo()
-            .args(["test", "--no-run", "--quiet"])
-            .run()
-            .context("compile the tests")
+        let compile = workspace.cargo().args(["test", "--no-run"]);
+        compile.run().context("compile the tests")
     })?;
     stages.run("tests", || {
-        let mut tests = cargo()
-            .args(["test", "--no-fail-fast"])
-            .arg("--")
-            .args(filter);
-        if long {
-            tests = tests.env("SIDESTEP_LONG", "1");
-        }
-        let tests = tests
+        let tests = workspace
+            .cargo()
+            .args(["test", "--no-fail-fast", "--"])
+            .args(filter)
+            .envs(long.then_some(("SIDESTEP_LONG", "1")))
             .env("SIDESTEP_BIN_DIR", workspace.bin_dir())
             .env("KUBEBUILDER_ASSETS", &assets);
         run_tests(Command::from(tests), &workspace.root)

@@ -59,8 +59,14 @@ impl Workspace {
     /// Cargo for code of the host: the one that runs us, without what it told us about xtask.
     pub(crate) fn cargo(&self) -> Cmd<'_> {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        without_cargo_variables(cmd!(self.shell, "{cargo}"))
-            .env("SIDESTEP_EBPF_OBJECT", self.object())
+        let command = without_cargo_variables(cmd!(self.shell, "{cargo}"));
+        if self.target == self.root.join("target") {
+            // The default of the agent's build script. Naming it all the same would make the
+            // agent look changed to a plain `cargo build`.
+            command
+        } else {
+            command.env("SIDESTEP_EBPF_OBJECT", self.object())
+        }
     }
 
     /// Holds a lock in the cache, so that two checkouts do not build the same tool at once.

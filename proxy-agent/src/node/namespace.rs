@@ -181,6 +181,10 @@ impl Namespace {
     }
 
     /// Only for threads that end after.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this file owns the threads that enter a namespace"
+    )]
     fn enter(&self) -> Result<(), Error> {
         rustix::thread::move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|e| Error::Enter {
