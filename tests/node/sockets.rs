@@ -111,7 +111,7 @@ impl Sockets {
 #[test]
 fn exactly_the_connected_udp_sockets_of_dead_backends_are_destroyed_in_every_namespace() {
     let mut maps = Maps::new();
-    maps.put_backend(LIVE, at(PODS[1]));
+    maps.put_backend(LIVE, 1, at(PODS[1]));
     let places = [Place::named(), Place::with_process()];
     let sockets: Vec<_> = places
         .iter()

@@ -1,7 +1,9 @@
 //! The maps of the real object, written from here as the agent and the programs would.
 
 use std::{
-    env, io,
+    env,
+    fs::File,
+    io,
     net::SocketAddr,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
@@ -9,11 +11,13 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{HashMap, SkStorage},
+    maps::{Array, HashMap, SkStorage},
+    programs::{CgroupAttachMode, CgroupSockAddr},
 };
 use proxy_agent::datapath::Orphans;
 use proxy_common::{
-    BackendState, BackendValue, OrphanRecord, PeerValue, Protocol, SockValue, addr, map,
+    BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, OrphanRecord, PeerValue,
+    Protocol, Scheduler, ServiceValue, SockValue, Window, addr, map,
 };
 
 /// All maps of the object, and of its programs the one that lists sockets.
@@ -45,23 +49,82 @@ impl Maps {
         self.orphans
     }
 
-    /// Makes a backend live.
-    pub(crate) fn put_backend(&mut self, id: u32, at: SocketAddr) {
+    /// Makes a backend of a service live.
+    pub(crate) fn put_backend(&mut self, id: u32, service: u32, at: SocketAddr) {
         let value = BackendValue {
             id,
             generation: 1,
-            service: 1,
+            service,
             addr: addr::from_ip(at.ip()),
             port: at.port(),
             weight: 1,
             protocol: Protocol::Udp,
-            state: BackendState::Draining,
-            flags: 0,
+            state: BackendState::Active,
+            flags: BackendValue::IN_CLUSTER,
             reserved: 0,
         };
         let map = self.ebpf.map_mut(map::BACKEND.name).expect("map backend");
         let mut backends = HashMap::<_, u32, BackendValue>::try_from(map).expect("layout");
         backends.insert(id, value, 0).expect("write a backend");
+    }
+
+    /// Makes a backend dead.
+    pub(crate) fn remove_backend(&mut self, id: u32) {
+        let map = self.ebpf.map_mut(map::BACKEND.name).expect("map backend");
+        let mut backends = HashMap::<_, u32, BackendValue>::try_from(map).expect("layout");
+        backends.remove(&id).expect("delete a backend");
+    }
+
+    /// Makes a service of one backend, with the slot of its own id.
+    pub(crate) fn put_service(&mut self, id: u32, vip: SocketAddr, backend: u32, at: SocketAddr) {
+        self.put_backend(backend, id, at);
+        let map = self.ebpf.map_mut(map::SLOT.name).expect("map slot");
+        let mut slots = Array::<_, u32>::try_from(map).expect("layout");
+        slots.set(id, backend, 0).expect("write a slot");
+        let value = ServiceValue {
+            id,
+            generation: 1,
+            base: id,
+            local: Window {
+                offset: 0,
+                count: 0,
+            },
+            cluster: Window {
+                offset: 0,
+                count: 1,
+            },
+            affinity_seconds: 0,
+            scheduler: Scheduler::Random,
+            has_any: 1,
+            reserved: 0,
+        };
+        let map = self.ebpf.map_mut(map::SERVICE.name).expect("map service");
+        let mut services = HashMap::<_, u32, ServiceValue>::try_from(map).expect("layout");
+        services.insert(id, value, 0).expect("write a service");
+        let key = FrontendKey::new(addr::from_ip(vip.ip()), vip.port(), Protocol::Udp);
+        let value = FrontendValue {
+            service: id,
+            kind: FrontendKind::Cluster,
+            flags: 0,
+            reserved: 0,
+        };
+        let map = self.ebpf.map_mut(map::FRONTEND.name).expect("map frontend");
+        let mut frontends =
+            HashMap::<_, FrontendKey, FrontendValue>::try_from(map).expect("layout");
+        frontends.insert(key, value, 0).expect("write a frontend");
+    }
+
+    /// Attaches the programs that connect(2) runs.
+    pub(crate) fn attach_connect(&mut self, cgroup: &File) {
+        for name in ["connect4", "connect6"] {
+            let program = self.ebpf.program_mut(name).expect("a connect program");
+            let program: &mut CgroupSockAddr = program.try_into().expect("its type");
+            program.load().expect("load a program");
+            // The only mode that aya can use with links; the kernel makes it "multi".
+            program
+                .attach(cgroup, CgroupAttachMode::Single)
+                .expect("attach a program");
+        }
     }
 
     /// Notes that `socket` was given the backend at `peer` when it connected.
