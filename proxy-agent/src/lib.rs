@@ -11,4 +11,5 @@ pub mod model;
 pub mod node;
 pub mod plan;
 pub mod policy;
+pub mod source;
 pub mod telemetry;
