@@ -153,11 +153,11 @@ impl Lab {
                 _lock: lock,
             }),
         };
-        cgroup::create(&lab.inner.cgroup)?;
-        lab.inner.wire()?;
-        // From here on the wire's name keeps the folder of namespaces.
+        let made = cgroup::create(&lab.inner.cgroup).and_then(|()| lab.inner.wire());
+        // From here on the wire's name keeps the folder of namespaces; and dropping a lab that was
+        // not made whole takes the claim again.
         drop(claim);
-        Ok(lab)
+        made.map(|()| lab)
     }
 }
 

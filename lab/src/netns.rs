@@ -67,17 +67,12 @@ pub(crate) fn create(name: &str, kind: Kind) -> Result<()> {
     fs::create_dir_all(FOLDER).map_err(Error::io("create", FOLDER))?;
     let path = path(name);
     File::create_new(&path).map_err(Error::io("create", &path))?;
-    place::in_new_netns(|| {
-        if !Path::new("/proc/sys/net/ipv6").exists() {
-            return Err(Error::NoIpv6);
-        }
-        apply(&SETTINGS)?;
-        if kind == Kind::Router {
-            apply(&ROUTER_SETTINGS)?;
-        }
-        mount_bind("/proc/thread-self/ns/net", &path)
-            .map_err(|e| Error::io("mount network namespace", &path)(e.into()))
-    })?
+    let made = place::in_new_netns(|| fill(&path, kind)).and_then(|filled| filled);
+    if made.is_err() {
+        // Nothing is mounted on it.
+        let _ = fs::remove_file(&path);
+    }
+    made
 }
 
 /// Runs `ip` commands, one a line, in the namespace. Stops at the first that fails.
@@ -135,6 +130,19 @@ pub(crate) fn list(prefix: &str) -> Vec<String> {
 pub(crate) fn tidy() {
     // It fails, as it should, when a namespace is left.
     let _ = fs::remove_dir(FOLDER);
+}
+
+/// Prepares the calling thread's network namespace and names it by mounting it on `path`.
+fn fill(path: &Path, kind: Kind) -> Result<()> {
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        return Err(Error::NoIpv6);
+    }
+    apply(&SETTINGS)?;
+    if kind == Kind::Router {
+        apply(&ROUTER_SETTINGS)?;
+    }
+    mount_bind("/proc/thread-self/ns/net", path)
+        .map_err(|e| Error::io("mount network namespace", path)(e.into()))
 }
 
 /// Writes settings in the calling thread's network namespace.

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM end the demo at the next check, so that the lab is removed.
+//! Ctrl-C and SIGTERM end the demo at the next check, so that the lab is removed. The second ends
+//! it at once; the next lab removes what is left then.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -7,6 +8,9 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Exit code of a program that SIGINT ended, as shells have it.
+const EXIT: i32 = 130;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -24,10 +28,15 @@ pub(crate) fn watch() -> Result<()> {
         )
     };
     thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-        });
-        INTERRUPTED.store(true, Ordering::Relaxed);
+        for already in [false, true] {
+            runtime.block_on(async {
+                tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            });
+            INTERRUPTED.store(true, Ordering::Relaxed);
+            if already {
+                std::process::exit(EXIT);
+            }
+        }
     });
     Ok(())
 }
