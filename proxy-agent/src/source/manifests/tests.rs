@@ -1,3 +1,5 @@
+//! Folders of manifests: whole, broken, half-written, changing.
+
 use std::os::unix::fs::symlink;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! EndpointSlices as the API server sends them, good and bad, and what is made of them.
+
 use serde_json::{Value, json};
 
 use super::*;

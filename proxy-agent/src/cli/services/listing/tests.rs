@@ -1,3 +1,5 @@
+//! The table and the JSON of `sidestep services`, from maps in memory.
+
 use std::net::IpAddr;
 
 use proxy_common::{Scheduler, Window};

@@ -1,3 +1,5 @@
+//! What `sidestep status` says about each state.
+
 use proxy_common::map;
 
 use super::*;
