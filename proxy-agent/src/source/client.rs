@@ -116,3 +116,57 @@ fn user_agent() -> (http::HeaderName, http::HeaderValue) {
         http::HeaderValue::from_static(agent),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn message(kubeconfig: Option<&Path>, master: Option<&str>) -> String {
+        let error = connect(kubeconfig, master).await.err().expect("fails");
+        error.to_string()
+    }
+
+    const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+        contexts: [{name: a, context: {cluster: a, user: a}}]\n\
+        clusters: [{name: a, cluster: {server: 'https://192.0.2.1:6443'}}]\n\
+        users: [{name: a, user: {token: t}}]\n";
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named() {
+        let text = message(Some(Path::new("/nonexistent/kubeconfig")), None).await;
+        assert!(
+            text.starts_with("use the kubeconfig /nonexistent/kubeconfig; "),
+            "{text}"
+        );
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let file = dir.path().join("config");
+        std::fs::write(&file, "kind: [").expect("write");
+        let text = message(Some(&file), None).await;
+        assert!(text.contains("use the kubeconfig"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_is_enough_and_master_replaces_its_server() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let file = dir.path().join("config");
+        std::fs::write(&file, KUBECONFIG).expect("write");
+        assert!(connect(Some(&file), None).await.is_ok());
+        assert!(
+            connect(Some(&file), Some("https://192.0.2.2:6443"))
+                .await
+                .is_ok()
+        );
+        assert!(connect(None, Some("http://127.0.0.1:8080")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_master_that_is_no_url_is_refused() {
+        for master in ["", "10.0.0.1:6443", "ftp://x", "https://"] {
+            let text = message(None, Some(master)).await;
+            assert!(
+                text.starts_with(&format!("use --master {master}: ")),
+                "{text}"
+            );
+        }
+    }
+}

@@ -173,6 +173,9 @@ fn yaml(text: &[u8]) -> Result<Vec<Field<Document>>, ParseError> {
             max_total_scalar_bytes: 1 << 30,
             max_total_comment_bytes: 1 << 30,
         },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 100_000,
+        },
         with_snippet: false,
     };
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {

@@ -116,3 +116,8 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod tests;

@@ -36,9 +36,10 @@ impl<B: Object> Tracker<B> {
         }
     }
 
-    /// Takes in what the watch said and pushes what it means. A full list is pushed when it is
+    /// Takes in what the watch said and pushes what it means, warnings first. A full list is pushed when it is
     /// complete; one that breaks off never was.
     pub(crate) fn take(&mut self, event: watcher::Event<Slim<B>>, events: &mut Vec<Event>) {
+        let mut changes = Vec::new();
         match event {
             watcher::Event::Init => {
                 self.decoder.report.start_list();
@@ -50,18 +51,19 @@ impl<B: Object> Tracker<B> {
             watcher::Event::InitApply(slim) => self.take_listed(&slim),
             watcher::Event::InitDone => {
                 self.decoder.report.end_list(&mut self.decoder.events);
-                self.finish_list(events);
+                self.finish_list(&mut changes);
             }
-            watcher::Event::Apply(slim) => self.take_changed(&slim, events),
+            watcher::Event::Apply(slim) => self.take_changed(&slim, &mut changes),
             watcher::Event::Delete(slim) => {
                 if let Some((namespace, name)) = self.decoder.key(&slim) {
                     let name = B::named(namespace, name);
                     self.decoder.resolve(|| B::display(&name, None));
-                    self.remove(name, events);
+                    self.remove(name, &mut changes);
                 }
             }
         }
         events.append(&mut self.decoder.events);
+        events.append(&mut changes);
         if self.list.is_none() {
             self.decoder.names.clear();
         }
