@@ -4,16 +4,29 @@
 //! the maps by hand, and uses real sockets. Needs root, `ip` and `unshare`; object file: see
 //! [`stage::object`].
 
+mod affinity;
 mod case;
 mod connect;
+mod datagram;
+mod load;
 mod net;
+mod node_port;
+mod refusal;
 mod stage;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests: Vec<case::Test> = [connect::TESTS].concat();
-    if let Some(code) = case::run_inside(&tests) {
+    let tests: Vec<case::Test> = [
+        connect::TESTS,
+        datagram::TESTS,
+        refusal::TESTS,
+        node_port::TESTS,
+        affinity::TESTS,
+        load::TESTS,
+    ]
+    .concat();
+    if let Some(code) = case::run_inside(&[&tests, node_port::ROLES].concat()) {
         return code;
     }
     let trials = tests.into_iter().map(case::Test::into_trial).collect();

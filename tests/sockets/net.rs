@@ -10,6 +10,9 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use proxy_common::Protocol;
+
+use crate::stage::{Endpoint, Policy, Stage};
 
 /// Addresses that "pods" listen on.
 pub(crate) const PODS: [&str; 3] = ["10.1.0.1", "10.1.0.2", "10.1.0.3"];
@@ -48,6 +51,15 @@ pub(crate) fn set_up() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Puts one more address on the loopback interface.
+pub(crate) fn add_addr(addr: &str) -> anyhow::Result<()> {
+    let status = Command::new("ip")
+        .args(["addr", "add", addr, "dev", "lo"])
+        .status()?;
+    ensure!(status.success(), "ip(8) failed to add {addr}");
+    Ok(())
+}
+
 /// Writes a sysctl of the network namespace.
 pub(crate) fn sysctl(path: &str, value: &str) -> anyhow::Result<()> {
     fs::write(format!("/proc/sys/{path}"), value).with_context(|| format!("write sysctl {path}"))
@@ -64,6 +76,35 @@ pub(crate) fn mapped(addr: SocketAddr) -> SocketAddr {
         IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), addr.port()),
         IpAddr::V6(_) => addr,
     }
+}
+
+/// The pods of the family of an address, at port 8080.
+pub(crate) fn pods(to: SocketAddr) -> Vec<SocketAddr> {
+    let pods = if to.ip().to_canonical().is_ipv4() {
+        PODS
+    } else {
+        PODS6
+    };
+    pods.iter().map(|pod| at(pod, 8080)).collect()
+}
+
+/// Servers on all pods of the family of `vip`, and a Service of them at `vip`. Returns the backends.
+pub(crate) fn serve(
+    stage: &mut Stage,
+    protocol: Protocol,
+    vip: SocketAddr,
+) -> anyhow::Result<Vec<u32>> {
+    for pod in pods(vip) {
+        match protocol {
+            Protocol::Tcp => tcp_server(pod)?,
+            _ => udp_server(pod)?,
+        }
+    }
+    let endpoints: Vec<_> = pods(vip).into_iter().map(Endpoint::cluster_only).collect();
+    let service = stage.id();
+    let backends = stage.publish(service, protocol, &endpoints, Policy::default())?;
+    stage.cluster_ip(vip, protocol, service)?;
+    Ok(backends)
 }
 
 /// Accepts connections and says its address on each, until the test's process ends.

@@ -58,14 +58,6 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn anywhere(at: SocketAddr) -> Self {
-        Self {
-            at,
-            local: true,
-            cluster: true,
-        }
-    }
-
     pub(crate) fn cluster_only(at: SocketAddr) -> Self {
         Self {
             at,
@@ -274,6 +266,14 @@ impl Stage {
         Ok(self
             .map::<FrontendKey, FrontendValue>("frontend")?
             .insert(key, value, 0)?)
+    }
+
+    /// Removes an address and port, and the whole address with it.
+    pub(crate) fn forget_address(&mut self, at: SocketAddr, p: Protocol) -> anyhow::Result<()> {
+        let addr = addr::from_ip(at.ip());
+        let mut map = self.map::<FrontendKey, FrontendValue>("frontend")?;
+        map.remove(&FrontendKey::new(addr, at.port(), p))?;
+        Ok(map.remove(&FrontendKey::whole_address(addr))?)
     }
 
     /// Points a NodePort to a Service of IPv4 or IPv6.
