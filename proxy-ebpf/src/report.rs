@@ -44,8 +44,8 @@ pub fn add(value: *mut u64, by: u64) {
 
 /// Tells the agent that a client was refused or dropped. Events beyond 16 in 134 ms are left out,
 /// and so are those that find the ring half full: a client in a loop must not keep the agent busy.
-#[inline(always)]
-pub fn event(kind: EventKind, destination: Endpoint, protocol: Protocol, service: u32) {
+#[inline(never)]
+pub fn event(kind: EventKind, destination: &Endpoint, protocol: Protocol, service: u32) {
     // SAFETY: helpers without preconditions; the pointer is that of a ring buffer map.
     let (time, waiting) = unsafe {
         (

@@ -35,7 +35,7 @@ impl Test {
 
     pub(crate) fn into_trial(self) -> Trial {
         Trial::test(self.name, move || {
-            outside(self.name).map_err(|e| Failed::from(format!("{e:?}")))
+            outside(self.name).map_err(|e| Failed::from(format!("{e:#}")))
         })
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn run_inside(tests: &[Test]) -> Option<ExitCode> {
     let name = env::var(NAME).ok()?;
     let result = inside(tests, &name);
     if let Err(error) = &result {
-        eprintln!("{error:?}");
+        eprintln!("{error:#}");
     }
     Some(if result.is_ok() {
         ExitCode::SUCCESS

@@ -22,17 +22,17 @@ pub fn closed(why: Closed, service: u32, destination: Endpoint, protocol: Protoc
     match why {
         Closed::Refused => {
             count(Counter::SocketRefused);
-            event(EventKind::Refused, destination, protocol, service);
+            event(EventKind::Refused, &destination, protocol, service);
             refuse(ECONNREFUSED)
         }
         Closed::Dropped => {
             count(Counter::SocketDropped);
-            event(EventKind::Dropped, destination, protocol, service);
+            event(EventKind::Dropped, &destination, protocol, service);
             refuse(EHOSTUNREACH)
         }
         Closed::Broken => {
             count(Counter::SocketBroken);
-            event(EventKind::Refused, destination, protocol, service);
+            event(EventKind::Refused, &destination, protocol, service);
             refuse(ECONNREFUSED)
         }
     }
@@ -42,7 +42,7 @@ pub fn closed(why: Closed, service: u32, destination: Endpoint, protocol: Protoc
 #[inline(always)]
 pub fn unknown_port(destination: Endpoint, protocol: Protocol) -> i32 {
     count(Counter::SocketUnknownPort);
-    event(EventKind::Refused, destination, protocol, 0);
+    event(EventKind::Refused, &destination, protocol, 0);
     refuse(ECONNREFUSED)
 }
 
