@@ -20,7 +20,11 @@ pub(crate) fn run(
         .context("find the file for --json")?;
     setup::lab(workspace)?;
     ebpf::build(workspace)?;
-    binaries::build(workspace, "lab", &["proxy-agent", "lab", "sidestep-bench"])?;
+    binaries::build(
+        workspace,
+        "lab",
+        &[binaries::LAB, &["sidestep-bench"]].concat(),
+    )?;
     demo::become_program(workspace, "sidestep-bench", |command| {
         command.args(filter);
         if let Some(file) = json {

@@ -10,7 +10,7 @@ use crate::{binaries, ebpf, setup, workspace::Workspace};
 pub(crate) fn run(workspace: &Workspace, keep: bool, args: &[String]) -> Result<()> {
     setup::lab(workspace)?;
     ebpf::build(workspace)?;
-    binaries::build(workspace, "lab", &["proxy-agent", "lab"])?;
+    binaries::build(workspace, "lab", binaries::LAB)?;
     become_program(workspace, "sidestep-demo", |command| {
         command.args(keep.then_some("--keep")).args(args);
     })

@@ -79,7 +79,7 @@ fn test(
     stages.run("kernel programs", || ebpf::build(workspace))?;
     let assets = stages.run("etcd and kube-apiserver", || kubernetes::ensure(workspace))?;
     stages.run("binaries", || {
-        binaries::build(workspace, "lab", &["proxy-agent", "lab"])
+        binaries::build(workspace, "lab", binaries::LAB)
     })?;
     stages.run("compiling the tests", || {
         let compile = workspace.cargo().args(["test", "--no-run"]);
