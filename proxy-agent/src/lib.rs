@@ -11,5 +11,6 @@ pub mod model;
 pub mod node;
 pub mod plan;
 pub mod policy;
+pub mod reconcile;
 pub mod source;
 pub mod telemetry;

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match cli.execute(&mut out) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("sidestep: {}", proxy_agent::cli::sentence(&error));
+            eprintln!("sidestep: {}", proxy_agent::cli::sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -168,9 +168,10 @@ impl From<Exit> for ExitCode {
 
 /// An error and its causes as `error: cause: cause`. A cause that its error's text already has is
 /// not said again.
-pub fn sentence(error: &anyhow::Error) -> String {
+pub fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    for cause in chain.map(ToString::to_string) {
         if text.is_empty() {
             text = cause;
         } else if !text.contains(&cause) {
@@ -256,7 +257,7 @@ mod tests {
             .context("read the manifests")
             .unwrap_err();
         assert_eq!(
-            sentence(&error),
+            sentence(error.as_ref()),
             "read the manifests: open /x: no such file"
         );
     }

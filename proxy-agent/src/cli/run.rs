@@ -1,6 +1,8 @@
 //! `sidestep run`: the agent.
 
 use std::{
+    collections::BTreeSet,
+    future::Future,
     path::PathBuf,
     process::Command,
     time::{Duration, SystemTime},
@@ -10,10 +12,18 @@ use anyhow::Context as _;
 use clap::{ArgAction, Args};
 use ipnet::IpNet;
 use proxy_common::map;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
 
-use super::{CommonArgs, duration::GoDuration};
+use super::{CommonArgs, duration::GoDuration, sentence};
 use crate::{
     datapath::{self, Features, Globals, Kernel, Pins, Sizes},
+    model::{Node, Store},
+    node::{interfaces, namespace, node_port::NodePortAddresses, sockets::Reaper},
+    reconcile::{Inputs, Reconciler, Report, serve},
+    source::{self, Event, WatchState},
     telemetry::LogFormat,
 };
 
@@ -68,19 +78,93 @@ pub struct RunArgs {
 ///
 /// # Errors
 ///
-/// Why the data plane could not be started.
+/// Why the data plane or the source could not be started.
 pub fn run(args: &RunArgs, common: &CommonArgs) -> anyhow::Result<()> {
     let pins = Pins::new(&common.bpffs);
-    let _lock = pins.lock()?;
+    let lock = pins.lock()?;
+    let name = node_name(args.hostname_override.as_deref())?;
+    let (kernel, reaper) = start_data_plane(args, &pins)?;
+    let slots = kernel
+        .sizes()
+        .get(map::SLOT.name)
+        .copied()
+        .unwrap_or(map::SLOT.entries);
+    let node = Node {
+        name: name.as_str().into(),
+        zone: None,
+    };
+    let mut reconciler = Reconciler::new(node, kernel, slots).context("read the pinned maps")?;
+    let mut log = SyncLog::default();
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?
+        .block_on(async {
+            let stop = stop_signal().context("listen for signals")?;
+            let inputs = Inputs {
+                events: start_source(args, &name).await?,
+                addresses: interfaces::spawn(),
+                node_ports: NodePortAddresses::new(&args.nodeport_addresses, true),
+                min_sync_period: args.min_sync_period.0,
+            };
+            let synced = |reconciler: &mut Reconciler<Kernel>, report: &Report| {
+                log.sync(reconciler.store(), report);
+                if let Some(reaper) = reaper
+                    .as_ref()
+                    .filter(|_| report.first || report.udp_backends_gone)
+                {
+                    reaper.request();
+                }
+                if report.is_clean()
+                    && let Err(error) = reconciler.dataplane().stamp_sync(unix_now())
+                {
+                    tracing::error!(error = sentence(&error), "note the time of the sync");
+                }
+            };
+            serve(&mut reconciler, inputs, stop, log_event, synced).await;
+            anyhow::Ok(())
+        })?;
+    tracing::info!("stopped; what is in the maps goes on being served");
+    drop(lock);
+    Ok(())
+}
+
+/// Probes, tests, loads, attaches; then the maps serve what they hold.
+fn start_data_plane(args: &RunArgs, pins: &Pins) -> anyhow::Result<(Kernel, Option<Reaper>)> {
     let mut sizes: Sizes = args.map_size.iter().copied().collect();
-    sizes.extend(pins.check()?);
+    for (name, entries) in pins.check()? {
+        if let Some(wanted) = sizes
+            .insert(name, entries)
+            .filter(|wanted| *wanted != entries)
+        {
+            tracing::warn!(
+                map = name,
+                entries,
+                wanted,
+                "a pinned map keeps its size; to resize it run `sidestep cleanup` first"
+            );
+        }
+    }
     let cgroup = match &args.cgroup_root {
         Some(path) => path.clone(),
         None => datapath::cgroup_root()?,
     };
-    let features = Features::probe(false);
+    let cookie = namespace::cookie().context("ask for the cookie of the network namespace")?;
+    let features = Features::probe(cookie.is_some());
+    for feature in features
+        .all()
+        .into_iter()
+        .filter(|feature| !feature.present)
+    {
+        tracing::warn!(
+            feature = feature.name,
+            since = feature.since,
+            "degraded: {}",
+            feature.without
+        );
+    }
     let globals = Globals {
-        node_netns: 0,
+        node_netns: cookie.unwrap_or(0),
         set_retval: features.set_retval.present,
         port_guard: args.port_guard,
     };
@@ -89,25 +173,157 @@ pub fn run(args: &RunArgs, common: &CommonArgs) -> anyhow::Result<()> {
         client.arg("self-test-client");
         datapath::self_test(&mut client, &cgroup, globals)?;
     }
-    let mut object = datapath::load(Some(&pins), &sizes, globals)?;
-    let mut kernel = Kernel::open(&pins)?;
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    kernel.sign(globals.node_netns, now.as_nanos() as u64)?;
-    datapath::attach(&mut object, &pins, &cgroup)?;
-    tracing::info!(pins = %pins.folder().display(), cgroup = %cgroup.display(), "serving");
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("start the runtime")?
-        .block_on(async {
-            let mut terminate =
-                tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-            tokio::select! {
-                result = tokio::signal::ctrl_c() => result,
-                _ = terminate.recv() => Ok(()),
+    let mut object = datapath::load(Some(pins), &sizes, globals)?;
+    let mut kernel = Kernel::open(pins)?;
+    kernel
+        .sign(globals.node_netns, unix_now())
+        .context("mark the maps as mine")?;
+    datapath::attach(&mut object, pins, &cgroup)?;
+    tracing::info!(pins = %pins.folder().display(), cgroup = %cgroup.display(), "attached");
+    Ok((kernel, start_reaper(&mut object)))
+}
+
+/// What destroys sockets of dead backends; `None` where the kernel does not allow it.
+fn start_reaper(object: &mut aya::Ebpf) -> Option<Reaper> {
+    let orphans = datapath::Orphans::load(object)
+        .inspect_err(|error| tracing::warn!("degraded: {}", sentence(error)))
+        .ok()?;
+    Reaper::spawn(move || orphans.list(), |_| {})
+        .inspect_err(|error| tracing::warn!("degraded: {}", sentence(error)))
+        .ok()
+}
+
+async fn start_source(args: &RunArgs, node_name: &str) -> anyhow::Result<mpsc::Receiver<Event>> {
+    let settings = source::Settings {
+        node_name: node_name.into(),
+        external_ips: true,
+    };
+    let (sender, receiver) = source::channel();
+    match &args.manifests {
+        Some(folder) => {
+            source::spawn_manifests(folder, &settings, sender)?;
+        }
+        None => {
+            let client = source::connect(args.kubeconfig.as_deref(), args.master.as_deref());
+            source::spawn_kube(client.await?, &settings, sender);
+        }
+    }
+    Ok(receiver)
+}
+
+/// The name of this node in the cluster, as kube-proxy makes it (X1): given or the host's, trimmed
+/// and in lower case.
+fn node_name(given: Option<&str>) -> anyhow::Result<String> {
+    let name = match given {
+        Some(name) => name.to_owned(),
+        None => rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
+    };
+    let name = name.trim().to_lowercase();
+    anyhow::ensure!(
+        !name.is_empty(),
+        "the node has no name: give one with --hostname-override"
+    );
+    Ok(name)
+}
+
+/// Done when the process is asked to end.
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn unix_now() -> u64 {
+    SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap_or_default()
+        .as_nanos() as u64
+}
+
+fn log_event(event: Event) {
+    match event {
+        Event::Warning(warning) => tracing::warn!("{warning}"),
+        Event::Resolved(object) => tracing::info!("{object}: all is well again"),
+        Event::Watch(WatchState {
+            resource,
+            lost: Some(why),
+        }) => {
+            tracing::warn!(
+                resource,
+                why,
+                "watch lost; what is known goes on being served"
+            );
+        }
+        Event::Watch(WatchState {
+            resource,
+            lost: None,
+        }) => tracing::info!(resource, "watching"),
+        Event::Change(_) => {}
+    }
+}
+
+/// One line per sync; what is refused is named when that begins and when it ends.
+#[derive(Default)]
+struct SyncLog {
+    refused: BTreeSet<String>,
+}
+
+impl SyncLog {
+    fn sync(&mut self, store: &Store, report: &Report) {
+        for warning in &report.warnings {
+            tracing::warn!("{warning}");
+        }
+        let mut refused = BTreeSet::new();
+        for failed in &report.failed {
+            let service = failed
+                .service
+                .as_ref()
+                .map_or("the node's addresses".into(), ToString::to_string);
+            if !self.refused.contains(&service) {
+                tracing::error!(
+                    service,
+                    error = sentence(&failed.error),
+                    "refused; tried again later"
+                );
             }
-        })
-        .context("wait for signals")
+            refused.insert(service);
+        }
+        for full in &report.no_slots {
+            let service = full.service.to_string();
+            if !self.refused.contains(&service) {
+                tracing::error!(
+                    service,
+                    wanted = full.wanted,
+                    resting = full.resting,
+                    entries = full.entries,
+                    "refused: no run of slots is free; raise it with --map-size slot=N"
+                );
+            }
+            refused.insert(service);
+        }
+        self.refused = refused;
+        let counts = store.counts();
+        let (writes, elapsed) = (report.writes, report.elapsed);
+        if report.first {
+            tracing::info!(
+                services = counts.services,
+                endpoints = counts.endpoints,
+                writes,
+                ?elapsed,
+                "synced"
+            );
+        } else if writes > 0 {
+            tracing::info!(changed = report.services, writes, ?elapsed, "sync");
+        }
+    }
 }
 
 /// `NAME=N` with the name of a map that can have another size.

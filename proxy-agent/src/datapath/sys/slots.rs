@@ -32,6 +32,8 @@ struct Piece {
 // SAFETY: the mapping is shared kernel memory that is only touched through atomics; it is not tied
 // to a thread.
 unsafe impl Send for SlotMapping {}
+// SAFETY: whoever shares it can ask for its size and nothing else.
+unsafe impl Sync for SlotMapping {}
 
 impl SlotMapping {
     /// A mapping of a `slot` map with so many entries.

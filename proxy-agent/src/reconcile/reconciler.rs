@@ -1,0 +1,253 @@
+//! One step: from what changed to what is written.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    time::Instant,
+};
+
+use proxy_common::{Address, Protocol};
+
+use super::Report;
+use crate::{
+    datapath::{Dataplane, Error, Grace},
+    model::{Change, Dirty, Node, ServiceKey, ServiceName, Store, Warning},
+    plan::{DesiredService, Op, Plan, Planner, Transaction, Unit, desired},
+};
+
+/// The cluster, the plan and the maps, kept in step.
+pub struct Reconciler<D> {
+    store: Store,
+    planner: Planner,
+    dataplane: D,
+    dirty: Dirty,
+    /// What each Service has in the planner, so that ports that it lost can be taken away.
+    keys: HashMap<ServiceName, Vec<ServiceKey>>,
+    warned: HashMap<ServiceName, HashSet<Warning>>,
+    addresses: Option<BTreeMap<Address, u32>>,
+    /// The first full plan was applied.
+    started: bool,
+    /// A failed unit could not be taken back: the planner no longer knows what the maps hold.
+    torn: bool,
+}
+
+impl<D: Dataplane> Reconciler<D> {
+    /// Starts with what the maps hold; nothing is written before both full lists have come.
+    ///
+    /// `slots` is the size of map `slot`.
+    ///
+    /// # Errors
+    ///
+    /// If the maps cannot be read.
+    pub fn new(node: Node, mut dataplane: D, slots: u32) -> Result<Self, Error> {
+        let planner = Planner::restore(&dataplane.dump()?, slots);
+        Ok(Self {
+            store: Store::new(node),
+            planner,
+            dataplane,
+            dirty: Dirty::default(),
+            keys: HashMap::new(),
+            warned: HashMap::new(),
+            addresses: None,
+            started: false,
+            torn: false,
+        })
+    }
+
+    /// Takes in a change of the cluster.
+    pub fn change(&mut self, change: Change) {
+        let dirty = self.store.apply(change);
+        self.dirty.merge(dirty);
+    }
+
+    /// Takes in the addresses of this node, with their
+    /// [`NodeAddrValue`](proxy_common::NodeAddrValue) flags.
+    pub fn addresses(&mut self, addresses: BTreeMap<Address, u32>) {
+        self.addresses = Some(addresses);
+    }
+
+    /// Whether [`sync`](Self::sync) has something to do.
+    pub fn is_pending(&self) -> bool {
+        let cluster = !self.dirty.is_empty() || !self.started || self.torn;
+        self.addresses.is_some() || (self.store.is_complete() && cluster)
+    }
+
+    /// Marks for the next sync whatever was refused. With `all`, also what was refused for want of
+    /// room that has not come.
+    pub fn retry(&mut self, all: bool) {
+        let keys = match all {
+            true => self.planner.refused().cloned().collect(),
+            false => self.planner.retry(),
+        };
+        self.dirty
+            .services
+            .extend(keys.into_iter().map(|key| key.service));
+    }
+
+    /// Whether something has to be tried again.
+    pub fn has_refused(&self) -> bool {
+        self.torn || self.planner.refused().len() > 0 || self.planner.has_leftovers()
+    }
+
+    /// Writes what is due.
+    pub fn sync(&mut self) -> Report {
+        let start = Instant::now();
+        let mut report = Report::default();
+        if self.torn {
+            self.mend();
+        }
+        if let Some(addresses) = self.addresses.take() {
+            let plan = self.planner.node_addrs(addresses);
+            self.write(plan, &mut report);
+        }
+        if self.store.is_complete() && !self.torn {
+            self.sync_services(&mut report);
+        }
+        report.elapsed = start.elapsed();
+        report
+    }
+
+    /// Names what was unpublished until now, with the wait after which
+    /// [`grace_passed`](Self::grace_passed) may be told; `None` if that is nothing.
+    pub fn grace(&mut self) -> Option<(u64, Grace)> {
+        let epoch = self.planner.unpublished()?;
+        Some((epoch, self.dataplane.grace()))
+    }
+
+    /// The wait for an epoch is over.
+    pub fn grace_passed(&mut self, epoch: u64) {
+        self.planner.grace(epoch);
+    }
+
+    /// The cluster as it is known.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What is in use.
+    pub fn usage(&self) -> crate::plan::Usage {
+        self.planner.usage()
+    }
+
+    /// The maps.
+    pub fn dataplane(&mut self) -> &mut D {
+        &mut self.dataplane
+    }
+
+    fn sync_services(&mut self, report: &mut Report) {
+        let full = !self.started;
+        let dirty = std::mem::take(&mut self.dirty);
+        let names: BTreeSet<ServiceName> = if full || dirty.all {
+            let all = self.store.services().map(|service| service.name.clone());
+            all.chain(self.keys.keys().cloned())
+                .chain(dirty.services)
+                .collect()
+        } else {
+            dirty.services
+        };
+        report.services = names.len();
+        let mut changes = Vec::with_capacity(names.len());
+        for name in names {
+            self.look_at(name, &mut changes, report);
+        }
+        let plan = if full {
+            self.planner.plan_full(
+                changes
+                    .into_iter()
+                    .filter_map(|(_, desired)| desired)
+                    .collect(),
+            )
+        } else {
+            self.planner.plan(changes)
+        };
+        self.write(plan, report);
+        report.first = full;
+        self.started = true;
+    }
+
+    /// What has to change for one Service, ports that it lost included.
+    fn look_at(
+        &mut self,
+        name: ServiceName,
+        changes: &mut Vec<(ServiceKey, Option<DesiredService>)>,
+        report: &mut Report,
+    ) {
+        let desired = desired(&self.store, &name);
+        self.note_warnings(&name, desired.warnings, report);
+        let keys: Vec<_> = desired
+            .services
+            .iter()
+            .map(|service| service.key.clone())
+            .collect();
+        let before = match keys.is_empty() {
+            true => self.keys.remove(&name),
+            false => self.keys.insert(name, keys.clone()),
+        };
+        let lost = before
+            .into_iter()
+            .flatten()
+            .filter(|key| !keys.contains(key));
+        changes.extend(lost.map(|key| (key, None)));
+        changes.extend(
+            desired
+                .services
+                .into_iter()
+                .map(|d| (d.key.clone(), Some(d))),
+        );
+    }
+
+    fn note_warnings(&mut self, name: &ServiceName, warnings: Vec<Warning>, report: &mut Report) {
+        if warnings.is_empty() {
+            self.warned.remove(name);
+            return;
+        }
+        let known = self.warned.entry(name.clone()).or_default();
+        let now: HashSet<_> = warnings.iter().cloned().collect();
+        report.warnings.extend(
+            warnings
+                .into_iter()
+                .filter(|warning| !known.contains(warning)),
+        );
+        *known = now;
+    }
+
+    fn write(&mut self, plan: Plan, report: &mut Report) {
+        let Plan {
+            transaction,
+            warnings,
+            refused,
+        } = plan;
+        report.warnings.extend(warnings);
+        report.no_slots.extend(refused);
+        report.writes += transaction.len();
+        let outcome = self.dataplane.apply(&transaction);
+        let failed = outcome.failed.iter().map(|failed| failed.unit);
+        self.planner.settle(&transaction, failed);
+        self.torn |= outcome.failed.iter().any(|failed| failed.torn);
+        report.udp_backends_gone |= udp_backends_gone(&transaction);
+        report.failed.extend(outcome.failed);
+    }
+
+    /// Reads back what the maps hold, after a failed unit could not be taken back.
+    fn mend(&mut self) {
+        let Ok(snapshot) = self.dataplane.dump() else {
+            return;
+        };
+        self.planner.resync(&snapshot);
+        self.torn = false;
+        self.started = false;
+    }
+}
+
+/// Whether UDP backends were deleted, or such of unknown protocol.
+fn udp_backends_gone(transaction: &Transaction) -> bool {
+    let is_udp = |unit: &Unit| {
+        unit.service
+            .as_ref()
+            .is_none_or(|key| key.protocol == Protocol::Udp)
+    };
+    let deletes = |unit: &Unit| unit.ops.iter().any(|op| matches!(op, Op::DeleteBackend(_)));
+    transaction
+        .units
+        .iter()
+        .any(|unit| is_udp(unit) && deletes(unit))
+}

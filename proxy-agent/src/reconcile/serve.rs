@@ -1,0 +1,151 @@
+//! The loop itself: channels, clocks, retries.
+
+use std::{future::Future, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+use super::{Reconciler, Report};
+use crate::{
+    datapath::{Dataplane, Grace},
+    node::{interfaces::Addresses, node_port::NodePortAddresses},
+    source::Event,
+};
+
+/// First and longest wait before what was refused is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(30));
+
+/// What the loop listens to.
+pub struct Inputs {
+    /// Events of the source.
+    pub events: mpsc::Receiver<Event>,
+    /// Addresses of the node.
+    pub addresses: Addresses,
+    /// Which of them answer NodePorts.
+    pub node_ports: NodePortAddresses,
+    /// Least time from the end of one sync to the begin of the next. The first change after a
+    /// pause is written at once.
+    pub min_sync_period: Duration,
+}
+
+/// Serves until `stop` is done or the source has ended. `seen` gets every event that is no change,
+/// `synced` every sync with the reconciler after it.
+pub async fn serve<D: Dataplane>(
+    reconciler: &mut Reconciler<D>,
+    inputs: Inputs,
+    stop: impl Future<Output = ()>,
+    mut seen: impl FnMut(Event),
+    mut synced: impl FnMut(&mut Reconciler<D>, &Report),
+) {
+    let Inputs {
+        mut events,
+        mut addresses,
+        node_ports,
+        min_sync_period,
+    } = inputs;
+    let (graces, mut passed) = mpsc::channel(1);
+    let mut waiting_for_grace = false;
+    let mut buffer = Vec::new();
+    let mut next_sync = Instant::now();
+    let mut retry = Retry::default();
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => return,
+            count = events.recv_many(&mut buffer, 1024) => {
+                if count == 0 {
+                    return;
+                }
+                for event in buffer.drain(..) {
+                    match event {
+                        Event::Change(change) => reconciler.change(change),
+                        other => seen(other),
+                    }
+                }
+            }
+            Ok(()) = addresses.changed() => {
+                if let Some(local) = addresses.borrow_and_update().as_ref() {
+                    reconciler.addresses(node_ports.entries(local));
+                }
+            }
+            Some(epoch) = passed.recv() => {
+                waiting_for_grace = false;
+                if let Some(epoch) = epoch {
+                    reconciler.grace_passed(epoch);
+                }
+                reconciler.retry(false);
+            }
+            () = sleep_until(next_sync), if reconciler.is_pending() => {
+                let report = reconciler.sync();
+                next_sync = Instant::now() + min_sync_period;
+                retry.after(&report, reconciler.has_refused());
+                synced(reconciler, &report);
+                reconciler.retry(false);
+            }
+            () = retry.due() => {
+                retry.at = None;
+                reconciler.retry(true);
+                let report = reconciler.sync();
+                retry.after(&report, reconciler.has_refused());
+                synced(reconciler, &report);
+            }
+        }
+        if !waiting_for_grace && let Some((epoch, grace)) = reconciler.grace() {
+            waiting_for_grace = wait(epoch, grace, graces.clone());
+        }
+    }
+}
+
+/// When to try again what was refused.
+#[derive(Default)]
+struct Retry {
+    at: Option<Instant>,
+    wait: Duration,
+}
+
+impl Retry {
+    /// A sync was made; some of it, or of an earlier one, may still be refused.
+    fn after(&mut self, report: &Report, refused: bool) {
+        if !refused {
+            *self = Self::default();
+        } else if self.at.is_none() {
+            self.wait = match report.is_clean() {
+                true => self.wait.max(RETRY.0),
+                false => (self.wait * 2).clamp(RETRY.0, RETRY.1),
+            };
+            self.at = Some(Instant::now() + self.wait);
+        }
+    }
+
+    async fn due(&self) {
+        match self.at {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Waits on a thread of its own and reports the epoch; `None` if the kernel did not say. Whether
+/// such a thread was started.
+fn wait(epoch: u64, grace: Grace, passed: mpsc::Sender<Option<u64>>) -> bool {
+    let work = move || {
+        let epoch = match grace() {
+            Ok(()) => Some(epoch),
+            Err(error) => {
+                tracing::error!(%error, "replaced slots stay out of use");
+                None
+            }
+        };
+        // The loop may have ended meanwhile.
+        let _ = passed.blocking_send(epoch);
+    };
+    match std::thread::Builder::new().name("grace".into()).spawn(work) {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::error!(%error, "start a thread to wait for readers; replaced slots wait on");
+            false
+        }
+    }
+}
