@@ -47,6 +47,15 @@ fn filter(verbosity: u8) -> Targets {
         .with_default(others)
         .with_target(env!("CARGO_CRATE_NAME"), ours)
         .with_target("sidestep", ours)
+        // It warns at every attempt to get a watch back; sources say once that one is lost.
+        .with_target(
+            "kube_runtime",
+            if verbosity < 4 {
+                LevelFilter::ERROR
+            } else {
+                others
+            },
+        )
 }
 
 #[cfg(test)]

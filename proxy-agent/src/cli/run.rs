@@ -21,7 +21,11 @@ use super::{CommonArgs, duration::GoDuration, sentence};
 use crate::{
     datapath::{self, Features, Globals, Kernel, Pins, Sizes},
     model::{Node, Store},
-    node::{interfaces, namespace, node_port::NodePortAddresses, sockets::Reaper},
+    node::{
+        interfaces, namespace,
+        node_port::NodePortAddresses,
+        sockets::{self, Reaper},
+    },
     reconcile::{Inputs, Reconciler, Report, serve},
     source::{self, Event, WatchState},
     telemetry::LogFormat,
@@ -150,7 +154,7 @@ fn start_data_plane(args: &RunArgs, pins: &Pins) -> anyhow::Result<(Kernel, Opti
         None => datapath::cgroup_root()?,
     };
     let cookie = namespace::cookie().context("ask for the cookie of the network namespace")?;
-    let features = Features::probe(cookie.is_some());
+    let features = Features::probe(cookie.is_some(), sockets::probe().is_ok());
     for feature in features
         .all()
         .into_iter()

@@ -3,6 +3,7 @@
 use aya::{
     programs::ProgramType,
     sys::{BpfHelper, is_helper_supported},
+    util::KernelVersion,
 };
 
 /// One feature that is used where it exists.
@@ -27,11 +28,14 @@ pub struct Features {
     pub netns_cookie: Feature,
     /// `membarrier(MEMBARRIER_CMD_GLOBAL)`.
     pub membarrier: Feature,
+    /// Finding and destroying UDP sockets of dead backends.
+    pub orphans: Feature,
 }
 
 impl Features {
-    /// Asks the kernel. Loads tiny programs, attaches nothing.
-    pub fn probe(netns_cookie: bool) -> Self {
+    /// Asks the kernel. Loads tiny programs, attaches nothing. What `node` has found out itself is
+    /// given: whether namespaces have cookies, and whether sockets can be destroyed.
+    pub fn probe(netns_cookie: bool, destroy: bool) -> Self {
         Self {
             set_retval: Feature {
                 name: "bpf_set_retval",
@@ -56,11 +60,27 @@ impl Features {
                     .contains_command(rustix::thread::MembarrierCommand::Global),
                 without: "replaced slots rest for ten seconds before they are used again",
             },
+            orphans: Feature {
+                name: "UDP iterator, SOCK_DESTROY",
+                since: "5.12",
+                present: destroy && kernel_is_at_least(5, 12),
+                without: "connected UDP sockets of dead backends stay until their program gives up",
+            },
         }
     }
 
     /// All of them.
-    pub fn all(&self) -> [&Feature; 3] {
-        [&self.set_retval, &self.netns_cookie, &self.membarrier]
+    pub fn all(&self) -> [&Feature; 4] {
+        [
+            &self.set_retval,
+            &self.netns_cookie,
+            &self.membarrier,
+            &self.orphans,
+        ]
     }
+}
+
+/// Whether the running kernel is this version or a newer one; `false` if it does not say.
+fn kernel_is_at_least(major: u8, minor: u8) -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(major, minor, 0))
 }

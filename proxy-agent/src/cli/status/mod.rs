@@ -19,7 +19,7 @@ use self::report::{Link, LinkStatus, Map, Report};
 use super::{CommonArgs, Exit, Output};
 use crate::{
     datapath::{self, DumpError, Features, Kernel, PROGRAMS, Pins, StartError},
-    node::namespace,
+    node::{namespace, sockets},
 };
 
 /// Most folders that are looked at to find a cgroup by its number.
@@ -85,7 +85,7 @@ pub(super) fn run(
         });
     }
     let cookie = namespace::cookie().context("ask for the network namespace's cookie")?;
-    report.set_features(&Features::probe(cookie.is_some()));
+    report.set_features(&Features::probe(cookie.is_some(), sockets::probe().is_ok()));
     report.judge();
     match common.output {
         Output::Table => write!(out, "{report}")?,
