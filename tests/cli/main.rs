@@ -20,7 +20,7 @@ fn a_node_that_was_never_served_says_so() {
     let (text, exit) = place.sidestep(&["status"]).expect("a status");
     assert_eq!(exit, Exit::Degraded);
     assert!(
-        text.contains("holds no maps: `sidestep run` was never"),
+        text.contains("holds nothing: `sidestep run` was never"),
         "{text}"
     );
     assert!(text.contains("not running (never started)"), "{text}");

@@ -27,12 +27,13 @@ impl Kernel {
     ///
     /// [`StartError::NoPins`], a mismatch of shapes or schema, or why a map cannot be opened.
     pub fn open(pins: &Pins) -> Result<Self, StartError> {
+        // First, since it tells pins that may not be seen from pins that are not there.
+        pins.check()?;
         if !pins.is_complete() {
             return Err(StartError::NoPins {
                 path: pins.folder().into(),
             });
         }
-        pins.check()?;
         Ok(Self {
             maps: Maps::open(Origin::Pins(pins))?,
         })

@@ -77,7 +77,8 @@ impl Pins {
         if stat.f_type as u32 != BPFFS_MAGIC {
             return Err(StartError::NotBpffs { path: bpffs.into() });
         }
-        fs::create_dir_all(self.links()).map_err(StartError::io("create folder", self.links()))?;
+        fs::create_dir_all(self.links())
+            .map_err(denied(StartError::io("create folder", self.links())))?;
         let folder = open(
             &self.folder,
             OFlags::RDONLY | OFlags::DIRECTORY,
@@ -179,7 +180,7 @@ impl Pins {
         let path = self.map(shape.spec.name);
         if !path
             .try_exists()
-            .map_err(StartError::io("look at pin", &path))?
+            .map_err(denied(StartError::io("look at pin", &path)))?
         {
             return Ok(None);
         }
@@ -206,6 +207,14 @@ pub fn cgroup_root() -> Result<PathBuf, StartError> {
         })
         .next()
         .ok_or(StartError::NoCgroup2)
+}
+
+/// `EACCES` becomes [`StartError::NoRights`]: a bpffs is open to root alone.
+fn denied(other: impl FnOnce(io::Error) -> StartError) -> impl FnOnce(io::Error) -> StartError {
+    move |error| match error.kind() {
+        io::ErrorKind::PermissionDenied => StartError::NoRights,
+        _ => other(error),
+    }
 }
 
 /// `EPERM` becomes [`StartError::NoRights`].

@@ -14,6 +14,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use proxy_common::{Counter, SettingValue};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use self::report::{Link, LinkStatus, Map, Report};
 use super::{CommonArgs, Exit, Output};
@@ -49,6 +50,7 @@ pub(super) fn run(
     common: &CommonArgs,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
+    may_use_bpf()?;
     let pins = Pins::new(&common.bpffs);
     let mut report = Report::new(pins.folder(), pins.is_locked());
     match inspect(&pins) {
@@ -96,6 +98,17 @@ pub(super) fn run(
     } else {
         Exit::Degraded
     })
+}
+
+/// Without rights every answer would be that there is nothing.
+fn may_use_bpf() -> anyhow::Result<()> {
+    let own = capabilities(None).context("ask for my own capabilities")?;
+    let enough = CapabilitySet::BPF | CapabilitySet::SYS_ADMIN;
+    if own.effective.intersects(enough) {
+        Ok(())
+    } else {
+        Err(StartError::NoRights.into())
+    }
 }
 
 type Inspected = (Option<SettingValue>, Vec<Map>, BTreeMap<Counter, u64>);

@@ -178,12 +178,19 @@ impl Report {
             .filter(|map| !map.pinned)
             .map(|map| map.name)
             .collect();
-        if !missing.is_empty() && missing.len() == self.maps.len() {
+        let none = missing.len() == self.maps.len()
+            && self
+                .links
+                .iter()
+                .all(|link| matches!(link.status, LinkStatus::Missing));
+        if none && self.problems.is_empty() {
             self.problems.push(format!(
-                "{} holds no maps: `sidestep run` was never started here, or with another --bpffs",
+                "{} holds nothing: `sidestep run` was never started here, or with another --bpffs",
                 self.pins.display()
             ));
-        } else if !missing.is_empty() {
+            return;
+        }
+        if !missing.is_empty() {
             self.problems.push(format!(
                 "maps are missing ({}): restart the agent, it makes them anew",
                 missing.join(", ")

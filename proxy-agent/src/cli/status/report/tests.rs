@@ -127,6 +127,18 @@ fn each_problem_is_a_sentence_with_what_to_do() {
 }
 
 #[test]
+fn a_node_that_was_never_served_has_one_problem_and_not_one_per_missing_thing() {
+    let mut report = report(false, true, vec![broken(LinkStatus::Missing)]);
+    report.problems.clear();
+    for map in &mut report.maps {
+        map.pinned = false;
+    }
+    report.judge();
+    assert_eq!(report.problems.len(), 1);
+    assert!(report.problems[0].contains("holds nothing"));
+}
+
+#[test]
 fn a_missing_kernel_feature_is_degraded_but_no_problem() {
     let report = report(true, false, vec![attached(None)]);
     assert!(report.problems.is_empty());
