@@ -6,7 +6,7 @@ use std::{
     fs,
     net::IpAddr,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -315,4 +315,23 @@ fn a_lab_of_a_killed_process_is_removed_by_the_next_one() {
 fn the_probe_is_found_beside_the_tests() {
     let path = binary("sidestep-probe").unwrap();
     assert_eq!(path, Path::new(env!("CARGO_BIN_EXE_sidestep-probe")));
+}
+
+#[test]
+fn a_lab_that_cannot_be_made_says_why_in_a_sentence_and_leaves_nothing() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidestep-demo"));
+    let child = command
+        .env("PATH", "/nonexistent")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let tag = format!("sidestep-lab-{}-1-demo", child.id());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        stdout.contains("cannot run `ip`: install iproute2"),
+        "{stdout}"
+    );
+    assert_eq!(traces_of(&tag), Vec::<String>::new());
 }
