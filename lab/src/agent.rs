@@ -12,7 +12,7 @@ use std::{
 use crate::{Error, Host, Node, Process, Result, binary::binary};
 
 /// What the agent logs when the maps are the cluster's for the first time.
-const READY: &str = "in sync";
+const READY: &str = "synced";
 
 /// Time for an agent to start. It compiles nothing, but the kernel checks its programs, and test
 /// machines are shared.
