@@ -146,6 +146,12 @@ impl RunningAgent {
         String::from_utf8_lossy(log.get(self.begin..).unwrap_or_default()).into_owned()
     }
 
+    /// Process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Its process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process

@@ -8,7 +8,7 @@ use std::{
 use lab::report::Summary;
 
 /// Lines of a command's output that are shown at most.
-const LONGEST: usize = 24;
+const LONGEST: usize = 30;
 
 /// The demo's output, to stdout.
 #[derive(Debug)]
@@ -37,11 +37,16 @@ impl Show {
 
     /// What a command printed.
     pub(crate) fn output(&self, text: &str) {
+        self.beginning(text, LONGEST);
+    }
+
+    /// The first lines of what a command printed.
+    pub(crate) fn beginning(&self, text: &str, most: usize) {
         let lines: Vec<&str> = text.trim_end().lines().collect();
-        for line in lines.iter().take(LONGEST) {
+        for line in lines.iter().take(most) {
             println!("      {line}");
         }
-        if let Some(more) = lines.len().checked_sub(LONGEST).filter(|&more| more > 0) {
+        if let Some(more) = lines.len().checked_sub(most).filter(|&more| more > 0) {
             println!("      … {more} more lines");
         }
     }

@@ -140,6 +140,14 @@ impl Stage {
         wait_until(what, || Ok(fits(&self.sidestep(&["services"])?)))
     }
 
+    /// How a connection to the Service fails when nobody serves it. An answer is an error.
+    pub(crate) fn unserved(&self) -> Result<String> {
+        let timeout = Duration::from_millis(500);
+        let report = self.client.connect(WEB.address()).timeout(timeout).run()?;
+        let error = report.refused_with().map(str::to_owned);
+        error.with_context(|| format!("{} answers, and should not", WEB.address()))
+    }
+
     /// Prints the end of the agents' logs.
     pub(crate) fn print_logs(&self, show: &Show) {
         for node in [&self.node, &self.other_node] {
@@ -169,18 +177,14 @@ impl Stage {
         for node in [&self.node, &self.other_node] {
             let mut command = node.sidestep(["cleanup"]);
             show.command(&line(&command));
-            show.output(&run(&mut command)?);
+            show.beginning(&run(&mut command)?, 4);
             ensure!(
                 !node.pins().exists(),
                 "pins are left in {}",
                 node.pins().display()
             );
         }
-        let report = self.client.connect(WEB.address()).run()?;
-        ensure!(
-            report.summary.failed == 1,
-            "the Service still answers after cleanup"
-        );
+        self.unserved()?;
         show.holds("The Service's address is nobody's again.");
         let (tag, folder) = (self.lab.tag().to_owned(), self.lab.folder().to_owned());
         let cgroup = self.lab.cgroup().to_owned();
@@ -216,8 +220,10 @@ impl Stage {
         fs::write(&script, text).with_context(|| format!("write {}", script.display()))?;
         println!("\nThe lab stays up. Things to try:\n");
         let probe = lab::binary("sidestep-probe")?;
-        show.command(&line(&self.node.sidestep(["services"])));
-        show.command(&line(&self.node.sidestep(["status"])));
+        for command in ["services", "status", "dump frontend"] {
+            let command = self.node.sidestep(command.split(' '));
+            show.command(&path_and_line(&command));
+        }
         show.command(&format!(
             "bpftool map dump pinned {}/frontend",
             self.node.pins().display()
@@ -299,6 +305,17 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
         output.status
     );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A command as one types it anywhere.
+fn path_and_line(command: &Command) -> String {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    words
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// A command as one types it, its program by its file name.

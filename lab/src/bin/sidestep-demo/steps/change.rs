@@ -9,7 +9,7 @@ use super::{CONNECTIONS, all_answer, spread};
 use crate::{
     manifests::{NAMES, WEB},
     show::Show,
-    stage::{Stage, line, wait_until},
+    stage::{Stage, wait_until},
 };
 
 /// Kills of the agent under load.
@@ -148,7 +148,7 @@ pub(crate) fn restart(show: &mut Show, stage: &mut Stage) -> Result<()> {
         .start()?;
     for round in 0..RESTARTS {
         let agent = stage.agent.take().context("the agent is not started")?;
-        show.command("kill -KILL $(pidof sidestep)");
+        show.command(&format!("kill -KILL {}", agent.id()));
         agent.kill();
         let down = stage
             .client
@@ -160,7 +160,7 @@ pub(crate) fn restart(show: &mut Show, stage: &mut Stage) -> Result<()> {
         let name = format!("web-{}", 5 + round);
         stage.add_replica(&name, round % 2)?;
         stage.publish()?;
-        show.command(&line(&stage.node.agent(stage.manifests.folder()).command()));
+        show.command("sidestep … run …");
         stage.start_agent()?;
         let client = &stage.client;
         wait_until("the new pod gets connections", || {

@@ -51,26 +51,20 @@ fn start(show: &mut Show, stage: &mut Stage) -> Result<()> {
         "It reads Services and EndpointSlices from a folder here, from the API server on a real \
          node, writes them into pinned BPF maps, and attaches programs to the node's cgroup.",
     );
-    let before = stage.client.connect(WEB.address()).run()?;
-    ensure!(
-        before.summary.failed == 1,
-        "{} answers before there is an agent",
-        WEB.address()
-    );
+    let before = stage.unserved()?;
     stage.publish_all()?;
     show.command(&format!(
         "cat {}/web.yaml",
         stage.manifests.folder().display()
     ));
     show.output(&WEB.yaml());
-    let agent = stage.node.agent(stage.manifests.folder()).command();
-    show.command(&line(&agent));
+    show.command(&line(&stage.node.agent(stage.manifests.folder()).command()));
     stage.start_agent()?;
     stage.start_other_agent()?;
     show.holds(&format!(
         "Before, a connection to {} failed ({}). Now both nodes serve it.",
         WEB.address(),
-        errors(&before.summary.errors)
+        before
     ));
     Ok(())
 }
@@ -158,7 +152,12 @@ fn table(show: &mut Show, stage: &mut Stage) -> Result<()> {
     }
     let json = stage.sidestep(&["services", "--output", "json"])?;
     serde_json::from_str::<serde_json::Value>(&json).context("services -o json is no JSON")?;
-    show.holds("All three Services are there with all their endpoints; `-o json` has the same.");
+    show.command(&line(&stage.node.sidestep(["status"])));
+    show.beginning(&stage.sidestep(&["status"])?, 12);
+    show.holds(
+        "All three Services are there with all their endpoints, and `status` has nothing to \
+         complain about.",
+    );
     Ok(())
 }
 
@@ -205,7 +204,7 @@ fn named_fields(show: &mut Show, stage: &mut Stage) -> Result<()> {
     let mut command = Command::new("bpftool");
     command.args(["map", "dump", "pinned"]).arg(&pin);
     show.command(&line(&command));
-    show.output(&run_command(&mut command)?);
+    show.beginning(&run_command(&mut command)?, 15);
     let mut command = Command::new("bpftool");
     command.args(["--json", "map", "dump", "pinned"]).arg(&pin);
     let entries: serde_json::Value = serde_json::from_str(&run_command(&mut command)?)?;
