@@ -33,10 +33,10 @@ pub(crate) fn run(workspace: &Workspace, filter: Option<&str>, long: bool) -> Re
         complaints.push("some tests failed".to_owned());
     }
     if results.sum("passed") == 0 {
-        complaints.push(format!(
-            "no test's name contains {:?}",
-            filter.unwrap_or_default()
-        ));
+        complaints.push(match filter {
+            Some(filter) => format!("no test whose name contains {filter:?} passed"),
+            None => "no test passed".to_owned(),
+        });
     }
     if !complaints.is_empty() {
         bail!("{}", complaints.join("\n       "));

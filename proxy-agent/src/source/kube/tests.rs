@@ -1,3 +1,5 @@
+//! The API server as a source, against one that the test plays: lists, watches, faults.
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
