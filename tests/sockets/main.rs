@@ -6,6 +6,7 @@
 
 mod affinity;
 mod case;
+mod change;
 mod connect;
 mod datagram;
 mod load;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         node_port::TESTS,
         affinity::TESTS,
         load::TESTS,
+        change::TESTS,
     ]
     .concat();
     if let Some(code) = case::run_inside(&[&tests, node_port::ROLES].concat()) {

@@ -31,6 +31,7 @@ pub enum Found {
 #[inline(always)]
 pub fn find(destination: Endpoint, protocol: Protocol, is_node: impl Fn() -> bool) -> Found {
     // A Service is deleted frontends first. Who came before that and finds no Service looks again.
+    let mut missing = 0;
     for _ in 0..2 {
         let frontend = match frontend(destination, protocol, &is_node) {
             Some(frontend) => frontend,
@@ -42,11 +43,11 @@ pub fn find(destination: Endpoint, protocol: Protocol, is_node: impl Fn() -> boo
         }
         match select::open(frontend) {
             Ok(open) => return Found::Open(open),
-            Err(Closed::Broken) => {}
+            Err(Closed::Broken) => missing = frontend.service,
             Err(closed) => return Found::Closed(closed, frontend.service),
         }
     }
-    Found::Closed(Closed::Broken, 0)
+    Found::Closed(Closed::Broken, missing)
 }
 
 /// The frontend at an address and port: one of exactly this address, or a NodePort of the node.

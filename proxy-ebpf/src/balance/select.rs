@@ -12,8 +12,10 @@ use crate::{
     report::count,
 };
 
-/// How many slots after the chosen one are tried when that one has nothing to offer.
-const PROBES: u32 = 4;
+/// How often a choice is made. A slot has no usable backend if the list was replaced after we had
+/// read the Service, so that each further choice reads it anew. Then also the place in the list moves
+/// on, should it be the slot that is wrong.
+const ATTEMPTS: u32 = 5;
 
 /// Why a Service has no backend for a client.
 #[derive(Clone, Copy)]
@@ -85,25 +87,17 @@ impl Open {
         {
             return Ok(backend);
         }
-        let mut index = scale(client.dice(), self.window.count);
-        let mut chosen = self.slot(index);
-        if chosen.is_none() {
-            // The list was replaced after we had read the Service, and the backend is already gone.
-            count(Counter::SocketRetried);
-            self = open(self.frontend)?;
-            index = scale(client.dice(), self.window.count);
-            chosen = self.slot(index);
-        }
-        for _ in 0..PROBES {
+        let mut chosen = None;
+        for attempt in 0..ATTEMPTS {
+            if attempt != 0 {
+                count(Counter::SocketRetried);
+                self = open(self.frontend)?;
+            }
+            let index = scale(client.dice(), self.window.count) + attempt;
+            chosen = self.slot(index.checked_rem(self.window.count).unwrap_or(0));
             if chosen.is_some() {
                 break;
             }
-            index = if index + 1 >= self.window.count {
-                0
-            } else {
-                index + 1
-            };
-            chosen = self.slot(index);
         }
         let backend = chosen.ok_or(Closed::Broken)?;
         if affinity != 0 {
