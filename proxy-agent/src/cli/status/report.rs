@@ -178,7 +178,8 @@ impl Report {
             .filter(|map| !map.pinned)
             .map(|map| map.name)
             .collect();
-        let none = missing.len() == self.maps.len()
+        let none = !missing.is_empty()
+            && missing.len() == self.maps.len()
             && self
                 .links
                 .iter()
