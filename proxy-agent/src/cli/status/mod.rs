@@ -87,7 +87,8 @@ pub(super) fn run(
         });
     }
     let cookie = namespace::cookie().context("ask for the network namespace's cookie")?;
-    report.set_features(&Features::probe(cookie.is_some(), sockets::probe().is_ok()));
+    let features = Features::probe(cookie.is_some(), sockets::probe().is_ok());
+    report.set_features(&features.all());
     report.judge();
     match common.output {
         Output::Table => write!(out, "{report}")?,

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{
     cli::table::table,
-    datapath::{Features, MapUsage},
+    datapath::{self, MapUsage},
 };
 
 /// State of a node.
@@ -152,9 +152,8 @@ impl Report {
     }
 
     /// Takes over what the kernel has.
-    pub(super) fn set_features(&mut self, features: &Features) {
+    pub(super) fn set_features(&mut self, features: &[&datapath::Feature]) {
         self.features = features
-            .all()
             .iter()
             .map(|feature| Feature {
                 name: feature.name,

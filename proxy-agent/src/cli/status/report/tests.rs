@@ -35,11 +35,7 @@ fn report(running: bool, present: bool, links: Vec<Link>) -> Report {
     ]
     .map(|(spec, pinned)| Map::from(&MapUsage { spec, pinned }))
     .into();
-    report.set_features(&Features {
-        set_retval: feature(present),
-        netns_cookie: feature(true),
-        membarrier: feature(true),
-    });
+    report.set_features(&[&feature(present)]);
     report.set_counters(&BTreeMap::from([
         (Counter::SocketTranslated, 5),
         (Counter::SocketRefused, 0),
@@ -85,8 +81,6 @@ frontend  pinned  7   131072  524288  25%
 counter   pinned  8   -       10
 
 KERNEL FEATURE  SINCE  STATE
-bpf_set_retval  5.18   present
-bpf_set_retval  5.18   present
 bpf_set_retval  5.18   present
 
 COUNTER            VALUE  MEANING
