@@ -16,7 +16,7 @@ const READY: &str = "synced";
 
 /// Time for an agent to start. It compiles nothing, but the kernel checks its programs, and test
 /// machines are shared.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An agent to be started on a node.
 #[derive(Debug)]

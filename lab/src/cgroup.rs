@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{Error, Result};
 
 /// How long killed processes may take to be gone. Only an uninterruptible sleep takes long.
-const EXIT_PATIENCE: Duration = Duration::from_secs(10);
+const EXIT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Mount point of the first cgroup2 file system: `/sys/fs/cgroup`, or elsewhere on hybrid hosts.
 pub(crate) fn mount_point() -> Result<PathBuf> {

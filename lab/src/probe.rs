@@ -17,7 +17,7 @@ const PROBE: &str = "sidestep-probe";
 
 /// Time for a probe to start, or to answer on top of what its own options allow: generous, since
 /// test machines are shared.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ macro_rules! client_options {
                 self
             }
 
-            /// How long an attempt may take; 2 s if not given.
+            /// How long an attempt may take; 5 s if not given.
             #[must_use]
             pub fn timeout(mut self, timeout: Duration) -> Self {
                 self.run.timeout = timeout;
@@ -309,7 +309,7 @@ impl Run {
             count: 1,
             interval: Duration::from_millis(1),
             duration: None,
-            timeout: Duration::from_secs(2),
+            timeout: Duration::from_secs(5),
         }
     }
 

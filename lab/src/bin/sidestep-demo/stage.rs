@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How long a change may take to be seen. It takes milliseconds; the bound is for a stuck agent.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Names of the nodes.
 const NODES: [&str; 2] = ["node-a", "node-b"];

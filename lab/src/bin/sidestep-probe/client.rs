@@ -33,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", conflicts_with = "count")]
     duration: Option<f64>,
     /// Milliseconds that connecting, and waiting for an answer, may take.
-    #[arg(long, value_name = "MS", default_value_t = 2000.0)]
+    #[arg(long, value_name = "MS", default_value_t = 5000.0)]
     timeout: f64,
     /// Bind sockets to this address first.
     #[arg(long, value_name = "ADDR")]
