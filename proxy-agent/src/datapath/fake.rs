@@ -98,6 +98,25 @@ impl Fake {
         outcome
     }
 
+    /// Replaces everything: maps as another agent may have left them. Runs of slots that do not fit
+    /// are left out.
+    pub fn fill(&mut self, snapshot: &Snapshot) {
+        self.maps = Snapshot {
+            slots: BTreeMap::new(),
+            ..snapshot.clone()
+        };
+        self.slots.clear();
+        for (&base, backends) in &snapshot.slots {
+            let backends = backends.clone();
+            let _ = self.write(&Op::WriteSlots { base, backends });
+        }
+    }
+
+    /// Whether there is such a frontend.
+    pub fn holds(&self, key: &FrontendKey) -> bool {
+        self.maps.frontends.contains_key(key)
+    }
+
     /// What a program finds at a frontend: the backends of its service's Cluster window, by
     /// following service and slots.
     ///
@@ -232,7 +251,8 @@ impl Dataplane for Fake {
             .values()
             .filter(|service| service.slots() > 0)
         {
-            let run = service.base..service.base + service.slots();
+            let end = service.base.saturating_add(service.slots());
+            let run = service.base..end.min(self.size(&map::SLOT));
             let slot = |index: u32| self.slots.get(index as usize).copied().unwrap_or_default();
             snapshot.slots.insert(service.base, run.map(slot).collect());
         }

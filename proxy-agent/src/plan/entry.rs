@@ -228,7 +228,8 @@ impl Range {
         (self.key.source, self.bits)
     }
 
-    fn of(net: &IpNet, service: u32) -> Self {
+    /// A range of one service.
+    pub(super) fn of(net: &IpNet, service: u32) -> Self {
         let mapped = match net {
             IpNet::V4(_) => 96,
             IpNet::V6(_) => 0,

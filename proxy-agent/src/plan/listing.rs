@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, net::SocketAddr};
 
-use proxy_common::{
-    Address, BackendValue, FrontendValue, NameValue, NodeAddrValue, Protocol, addr,
-};
+use proxy_common::{Address, BackendValue, FrontendValue, NodeAddrValue, addr};
 
-use super::{Snapshot, claims::is_whole};
+use super::{Snapshot, claims::is_whole, transaction::names};
 
 impl Snapshot {
     /// One line for each thing, sorted, without ids, slot bases and generations: the same cluster
@@ -28,7 +26,7 @@ impl Snapshot {
         let names: BTreeMap<u32, String> = self
             .names
             .iter()
-            .map(|(&id, name)| (id, text(name)))
+            .map(|(&id, name)| (id, names(name)))
             .collect();
         let name = |id: u32| names.get(&id).cloned().unwrap_or(format!("#{id}"));
         for (&id, service) in &self.services {
@@ -111,17 +109,6 @@ impl Snapshot {
             None => format!("#{id}"),
         }
     }
-}
-
-/// As `ServiceKey` prints itself.
-fn text(name: &NameValue) -> String {
-    let protocol = Protocol::from_number(name.protocol.into()).map_or("?", Protocol::name);
-    let [namespace, service, port] = [&name.namespace, &name.name, &name.port].map(NameValue::text);
-    let colon = if port.is_empty() { "" } else { ":" };
-    format!(
-        "{namespace}/{service}{colon}{port}/{protocol}/IPv{}",
-        name.family
-    )
 }
 
 fn backend_flags(backend: &BackendValue) -> String {

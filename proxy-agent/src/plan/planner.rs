@@ -9,7 +9,7 @@ use std::{
     fmt,
 };
 
-use proxy_common::Address;
+use proxy_common::{Address, Protocol};
 
 use super::{
     DesiredService, Op, Transaction,
@@ -21,14 +21,14 @@ use super::{
     sketch::Sketch,
     slots::Slots,
 };
-use crate::model::{ServiceKey, Warning};
+use crate::model::{Family, ServiceKey, ServiceName, Warning};
 
 /// Turns desired services into [`Transaction`]s, and remembers what the maps hold.
 #[derive(Debug)]
 pub struct Planner {
     /// By service id.
     pub(super) services: HashMap<u32, Entry>,
-    pub(super) ids: HashMap<ServiceKey, u32>,
+    pub(super) ids: BTreeMap<ServiceKey, u32>,
     pub(super) claims: Claims,
     pub(super) service_ids: Ids,
     pub(super) backend_ids: Ids,
@@ -93,7 +93,7 @@ impl Planner {
     pub fn new(slots: u32) -> Self {
         Self {
             services: HashMap::new(),
-            ids: HashMap::new(),
+            ids: BTreeMap::new(),
             claims: Claims::default(),
             service_ids: Ids::new(),
             backend_ids: Ids::new(),
@@ -115,6 +115,16 @@ impl Planner {
     /// so an empty list is a way to try that again.
     pub fn plan(&mut self, changes: Vec<(ServiceKey, Option<DesiredService>)>) -> Plan {
         self.write(changes.into_iter().collect(), false)
+    }
+
+    /// Plans changes of whole Services: each becomes these ports and families and no others.
+    pub fn plan_services(&mut self, changes: Vec<(ServiceName, Vec<DesiredService>)>) -> Plan {
+        let mut by_key = BTreeMap::new();
+        for (name, desired) in changes {
+            by_key.extend(self.known_of(&name).map(|key| (key, None)));
+            by_key.extend(desired.into_iter().map(|d| (d.key.clone(), Some(d))));
+        }
+        self.write(by_key, false)
     }
 
     /// Plans the whole cluster: these services and no others. From then on, restored entries that
@@ -190,6 +200,21 @@ impl Planner {
 
     fn known(&self) -> impl Iterator<Item = &ServiceKey> {
         self.ids.keys().chain(&self.refused)
+    }
+
+    /// Ports and families of a Service that the maps hold, or that were refused.
+    fn known_of(&self, name: &ServiceName) -> impl Iterator<Item = ServiceKey> {
+        let first = ServiceKey {
+            service: name.clone(),
+            port: "".into(),
+            protocol: Protocol::Any,
+            family: Family::V4,
+        };
+        let ids = self.ids.range(first.clone()..).map(|(key, _)| key);
+        let ids = ids.take_while(|key| key.service == *name);
+        let refused = self.refused.range(first..);
+        let refused = refused.take_while(|key| key.service == *name);
+        ids.chain(refused).cloned().collect::<Vec<_>>().into_iter()
     }
 
     fn write(&mut self, changes: BTreeMap<ServiceKey, Option<DesiredService>>, full: bool) -> Plan {

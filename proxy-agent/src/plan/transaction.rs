@@ -3,8 +3,8 @@
 use std::fmt;
 
 use proxy_common::{
-    BackendValue, FrontendKey, FrontendValue, NameValue, NodeAddrKey, NodeAddrValue, RangeKey,
-    ServiceValue, addr,
+    BackendValue, FrontendKey, FrontendValue, NameValue, NodeAddrKey, NodeAddrValue, Protocol,
+    RangeKey, ServiceValue, addr,
 };
 
 use crate::model::ServiceKey;
@@ -61,6 +61,12 @@ pub struct Unit {
     pub undo: Vec<Option<Op>>,
 }
 
+/// First line of a unit that belongs to no service.
+pub(super) const NO_SERVICE: &str = "no service";
+
+/// First word of the line after a write that says how to take it back.
+pub(super) const UNDO: &str = "undo";
+
 /// Everything that one sync writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
@@ -81,15 +87,19 @@ impl Transaction {
 }
 
 impl fmt::Display for Transaction {
-    /// One line per unit, then one per write, in order.
+    /// One line per unit, then one per write, in order. The alternate form (`{:#}`) adds the write
+    /// that takes each back; from that, [`FromStr`](std::str::FromStr) makes the same Transaction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for unit in &self.units {
             match &unit.service {
                 Some(key) => writeln!(f, "{key}")?,
-                None => writeln!(f, "node")?,
+                None => writeln!(f, "{NO_SERVICE}")?,
             }
-            for op in &unit.ops {
+            for (op, undo) in unit.ops.iter().zip(&unit.undo) {
                 writeln!(f, "  {op}")?;
+                if let Some(undo) = undo.as_ref().filter(|_| f.alternate()) {
+                    writeln!(f, "    {UNDO} {undo}")?;
+                }
             }
         }
         Ok(())
@@ -101,12 +111,14 @@ impl fmt::Display for Op {
         match self {
             Self::PutBackend(b) => write!(
                 f,
-                "put backend {} service={} {} {} {} flags={}",
+                "put backend {} generation={} service={} {} {} {} weight={} flags={}",
                 b.id,
+                b.generation,
                 b.service,
                 endpoint(&b.addr, b.port),
                 b.protocol.name(),
                 b.state.name(),
+                b.weight,
                 b.flags
             ),
             Self::DeleteBackend(id) => write!(f, "delete backend {id}"),
@@ -126,13 +138,7 @@ impl fmt::Display for Op {
                 s.has_any
             ),
             Self::DeleteService(id) => write!(f, "delete service {id}"),
-            Self::PutName(id, n) => write!(
-                f,
-                "put name {id} {}/{}:{}",
-                NameValue::text(&n.namespace),
-                NameValue::text(&n.name),
-                NameValue::text(&n.port)
-            ),
+            Self::PutName(id, name) => write!(f, "put name {id} {}", names(name)),
             Self::DeleteName(id) => write!(f, "delete name {id}"),
             Self::PutFrontend(k, v) => write!(
                 f,
@@ -164,6 +170,17 @@ impl fmt::Display for Op {
             Self::DeleteNodeAddr(k) => write!(f, "delete node address {}", addr::to_ip(&k.addr)),
         }
     }
+}
+
+/// As [`ServiceKey`] prints itself.
+pub(super) fn names(name: &NameValue) -> String {
+    let protocol = Protocol::from_number(name.protocol.into()).map_or("any", Protocol::name);
+    let [namespace, service, port] = [&name.namespace, &name.name, &name.port].map(NameValue::text);
+    let colon = if port.is_empty() { "" } else { ":" };
+    format!(
+        "{namespace}/{service}{colon}{port}/{protocol}/IPv{}",
+        name.family
+    )
 }
 
 fn endpoint(address: &proxy_common::Address, port: u16) -> std::net::SocketAddr {

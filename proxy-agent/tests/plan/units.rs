@@ -11,11 +11,11 @@ fn a_new_service_is_written_from_its_backends_to_its_frontends() {
     assert_eq!(
         ops(&plan.transaction),
         [
-            "put backend 1 service=1 10.0.0.1:8080 TCP active flags=2",
-            "put backend 2 service=1 10.0.0.2:8080 TCP active flags=2",
+            "put backend 1 generation=1 service=1 10.0.0.1:8080 TCP active weight=1 flags=2",
+            "put backend 2 generation=1 service=1 10.0.0.2:8080 TCP active weight=1 flags=2",
             "write slots 0.. [1, 2]",
             "put service 1 generation=1 base=0 local=0+0 cluster=0+2 affinity=0s random has_any=1",
-            "put name 1 default/web:http",
+            "put name 1 default/web:http/TCP/IPv4",
             "put frontend 10.96.0.1:80 TCP service=1 ClusterIP flags=0",
             "put frontend 10.96.0.1:0 any service=0 ClusterIP flags=0",
         ]
@@ -30,7 +30,7 @@ fn an_endpoint_change_writes_backends_a_fresh_run_and_one_record_but_no_frontend
     assert_eq!(
         ops(&plan.transaction),
         [
-            "put backend 3 service=1 10.0.0.3:8080 TCP active flags=2",
+            "put backend 3 generation=1 service=1 10.0.0.3:8080 TCP active weight=1 flags=2",
             "write slots 2.. [2, 3]",
             "put service 1 generation=2 base=2 local=0+0 cluster=0+2 affinity=0s random has_any=1",
             "delete backend 1",
@@ -61,7 +61,7 @@ fn a_change_that_leaves_the_slots_alone_takes_no_run() {
     );
     sticky.selection.candidates[1].on_node = true;
     let plan = cluster.set(sticky);
-    let put = "put backend 2 service=1 10.0.0.2:8080 TCP active flags=6";
+    let put = "put backend 2 generation=2 service=1 10.0.0.2:8080 TCP active weight=1 flags=6";
     assert_eq!(ops(&plan.transaction), [put]);
     assert_eq!(cluster.planner.unpublished(), None, "no run went to rest");
 }
@@ -77,7 +77,7 @@ fn a_backend_drains_after_the_flip_and_comes_back_before_it() {
     assert!(kinds[0].starts_with("write slots") && kinds[1].starts_with("put service"));
     assert_eq!(
         kinds[2],
-        "put backend 1 service=1 10.0.0.1:8080 TCP draining flags=0"
+        "put backend 1 generation=2 service=1 10.0.0.1:8080 TCP draining weight=1 flags=0"
     );
     let states = cluster
         .maps()
