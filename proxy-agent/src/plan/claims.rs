@@ -134,6 +134,11 @@ impl Claims {
         all
     }
 
+    /// Whether several services claim a frontend.
+    pub(super) fn is_contested(&self, key: &FrontendKey) -> bool {
+        self.rivals.contains_key(key)
+    }
+
     /// What the map should hold.
     pub(super) fn target<'k>(
         &self,
@@ -144,7 +149,7 @@ impl Claims {
             let whole = self.addresses.get(&key.addr)?;
             return (whole.claims > 0).then_some(WHOLE_ADDRESS);
         }
-        if self.rivals.contains_key(key) {
+        if self.is_contested(key) {
             return self.ranked(key, name).first().copied();
         }
         self.ports.get(key)?.claim

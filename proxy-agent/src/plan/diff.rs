@@ -38,6 +38,9 @@ pub(super) fn update(
         _ => Some(slots.take(count).ok_or(NoRun(count))?),
     };
 
+    // Slots, record, name and a few frontends.
+    let come = backends.iter().filter(|backend| backend.id == 0).count();
+    draft.reserve(come + join.changed.len() + join.gone.len() + 6);
     for backend in backends.iter_mut().filter(|backend| backend.id == 0) {
         backend.id = ids.take();
         let op = Op::PutBackend(backend.value(id, protocol));

@@ -62,6 +62,11 @@ impl Draft {
         }
     }
 
+    /// Makes room for this many writes more.
+    pub(super) fn reserve(&mut self, writes: usize) {
+        self.writes.reserve(writes);
+    }
+
     /// Adds a write and the one that takes it back.
     pub(super) fn write(&mut self, stage: Stage, op: Op, undo: impl Into<Option<Op>>) {
         self.writes.push((stage, op, undo.into()));

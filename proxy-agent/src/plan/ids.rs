@@ -3,17 +3,26 @@
 //! Sockets and flows remember ids, so a number is not given out again for as long as can be: ids
 //! count up from 1 and come round only after four billion.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 
 /// How far a restarted agent skips ahead. It knows the ids that are in use, not those that were
 /// freed before it started; a socket may still remember one of these.
 const RESTART_GAP: u32 = 1 << 16;
 
+/// Ids per page of [`Used`].
+const PAGE: u32 = 512;
+
 /// Hands out the ids of one map.
 #[derive(Debug)]
 pub(super) struct Ids {
     next: u32,
-    used: HashSet<u32>,
+    used: Used,
+}
+
+/// A set of ids, a bit each, since they come in long rows.
+#[derive(Debug, Default)]
+struct Used {
+    pages: BTreeMap<u32, [u64; PAGE as usize / 64]>,
 }
 
 impl Ids {
@@ -21,22 +30,26 @@ impl Ids {
     pub(super) fn new() -> Self {
         Self {
             next: 1,
-            used: HashSet::new(),
+            used: Used::default(),
         }
     }
 
     /// What another agent left in use.
-    pub(super) fn restore(used: HashSet<u32>) -> Self {
-        let next = match used.iter().max() {
-            Some(&highest) => after(highest.checked_add(RESTART_GAP).unwrap_or_default()),
-            None => 1,
-        };
-        Self { next, used }
+    pub(super) fn restore(used: impl IntoIterator<Item = u32>) -> Self {
+        let mut ids = Self::new();
+        ids.replace(used);
+        if let Some(highest) = ids.used.highest() {
+            ids.next = after(highest.checked_add(RESTART_GAP).unwrap_or_default());
+        }
+        ids
     }
 
     /// Goes on counting, but with this in use.
-    pub(super) fn replace(&mut self, used: HashSet<u32>) {
-        self.used = used;
+    pub(super) fn replace(&mut self, used: impl IntoIterator<Item = u32>) {
+        self.used = Used::default();
+        for id in used {
+            self.used.insert(id);
+        }
     }
 
     /// An id that is not in use, from now on in use.
@@ -52,8 +65,40 @@ impl Ids {
 
     /// The maps no longer hold this id.
     pub(super) fn release(&mut self, id: u32) {
-        self.used.remove(&id);
+        self.used.remove(id);
     }
+}
+
+impl Used {
+    /// Whether it is new.
+    fn insert(&mut self, id: u32) -> bool {
+        let (word, bit) = place(id);
+        let word = &mut self.pages.entry(id / PAGE).or_default()[word];
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    fn remove(&mut self, id: u32) {
+        let (word, bit) = place(id);
+        if let Some(page) = self.pages.get_mut(&(id / PAGE)) {
+            page[word] &= !bit;
+            if page.iter().all(|&word| word == 0) {
+                self.pages.remove(&(id / PAGE));
+            }
+        }
+    }
+
+    fn highest(&self) -> Option<u32> {
+        let (page, words) = self.pages.last_key_value()?;
+        let (index, word) = words.iter().enumerate().rfind(|(_, word)| **word != 0)?;
+        Some(page * PAGE + index as u32 * 64 + word.ilog2())
+    }
+}
+
+/// Word and bit within a page.
+const fn place(id: u32) -> (usize, u64) {
+    ((id % PAGE / 64) as usize, 1 << (id % 64))
 }
 
 /// The id after this one; 0 is none.
@@ -75,16 +120,18 @@ mod tests {
 
     #[test]
     fn after_four_billion_ids_those_in_use_are_skipped_and_zero_is_none() {
-        let mut ids = Ids::restore(HashSet::from([1, 2, u32::MAX - 1]));
+        let mut ids = Ids::restore([1, 2, u32::MAX - 1]);
         assert_eq!(ids.take(), 3, "the gap does not fit below 2^32");
+        assert_eq!([ids.take(), ids.take()], [4, 5]);
+        ids.release(4);
         ids.next = u32::MAX - 1;
         assert_eq!([ids.take(), ids.take()], [u32::MAX, 4]);
     }
 
     #[test]
     fn a_restarted_agent_does_not_give_out_what_was_freed_before_it_started() {
-        let mut ids = Ids::restore(HashSet::from([7]));
+        let mut ids = Ids::restore([7]);
         assert_eq!(ids.take(), 8 + RESTART_GAP);
-        assert_eq!(Ids::restore(HashSet::new()).take(), 1);
+        assert_eq!(Ids::restore([]).take(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! The mirror from the maps, and the maps from the mirror.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use proxy_common::{BackendValue, FrontendValue, NameValue, Protocol, RangeKey, ServiceValue};
 
@@ -22,8 +22,8 @@ impl Planner {
     pub fn restore(snapshot: &Snapshot, slots: u32) -> Self {
         let mut planner = Self::new(slots);
         planner.resync(snapshot);
-        planner.service_ids = Ids::restore(used(snapshot).0);
-        planner.backend_ids = Ids::restore(used(snapshot).1);
+        planner.service_ids = Ids::restore(used_services(snapshot));
+        planner.backend_ids = Ids::restore(snapshot.backends.keys().copied());
         planner
     }
 
@@ -36,9 +36,8 @@ impl Planner {
         self.orphans.clear();
         self.loose.clear();
         self.claims = Claims::default();
-        let (services, backends) = used(snapshot);
-        self.service_ids.replace(services);
-        self.backend_ids.replace(backends);
+        self.service_ids.replace(used_services(snapshot));
+        self.backend_ids.replace(snapshot.backends.keys().copied());
         let runs = snapshot
             .services
             .values()
@@ -214,14 +213,15 @@ impl Parts {
     }
 }
 
-/// Service and backend ids that are in use anywhere in the maps, also by what is left over.
-fn used(snapshot: &Snapshot) -> (HashSet<u32>, HashSet<u32>) {
+/// Service ids that are in use anywhere in the maps, also by what is left over.
+fn used_services(snapshot: &Snapshot) -> impl Iterator<Item = u32> {
     let frontends = snapshot.frontends.values().map(|value| value.service);
-    let mut services: HashSet<u32> = frontends.chain(snapshot.names.keys().copied()).collect();
-    services.extend(snapshot.services.keys());
-    services.extend(snapshot.backends.values().map(|value| value.service));
-    services.remove(&0);
-    (services, snapshot.backends.keys().copied().collect())
+    let backends = snapshot.backends.values().map(|value| value.service);
+    let ids = snapshot.services.keys().chain(snapshot.names.keys());
+    ids.copied()
+        .chain(frontends)
+        .chain(backends)
+        .filter(|&id| id != 0)
 }
 
 /// Number of slots of a record that may hold anything.

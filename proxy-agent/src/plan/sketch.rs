@@ -121,7 +121,7 @@ impl Planner {
         let mut touched = std::mem::take(&mut sketch.touched);
         touched.sort_unstable();
         touched.dedup();
-        for key in &touched {
+        for key in touched.iter().filter(|key| self.claims.is_contested(key)) {
             self.warn(key, sketch);
         }
         let unsettled = std::mem::take(&mut self.claims.unsettled);

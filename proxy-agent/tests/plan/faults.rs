@@ -82,7 +82,7 @@ fn without_slots_a_service_stays_as_it_is_until_the_grace_period_has_passed() {
     assert_eq!(cluster.planner.retry(), [key("web")]);
     let plan = cluster.set(web("web", "10.96.0.1", &[3, 4]));
     assert!(plan.refused.is_empty());
-    assert_eq!(ops(&plan.transaction)[2], "write slots 0.. [3, 4]");
+    assert_eq!(ops(&plan.transaction)[1], "write slots 0.. [3, 4]");
 }
 
 #[test]

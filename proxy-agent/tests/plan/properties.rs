@@ -149,7 +149,7 @@ fn run(cluster: &mut Cluster, event: Event) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn whatever_happened_the_maps_are_those_of_a_fresh_start(
