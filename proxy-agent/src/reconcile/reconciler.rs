@@ -10,8 +10,8 @@ use proxy_common::{Address, Protocol};
 use super::Report;
 use crate::{
     datapath::{Dataplane, Error, Grace},
-    model::{Change, Dirty, Node, ServiceKey, ServiceName, Store, Warning},
-    plan::{DesiredService, Op, Plan, Planner, Transaction, Unit, desired},
+    model::{Change, Dirty, Node, ServiceName, Store, Warning},
+    plan::{Op, Plan, Planner, Transaction, Unit, desired},
 };
 
 /// The cluster, the plan and the maps, kept in step.
@@ -20,8 +20,6 @@ pub struct Reconciler<D> {
     planner: Planner,
     dataplane: D,
     dirty: Dirty,
-    /// What each Service has in the planner, so that ports that it lost can be taken away.
-    keys: HashMap<ServiceName, Vec<ServiceKey>>,
     warned: HashMap<ServiceName, HashSet<Warning>>,
     addresses: Option<BTreeMap<Address, u32>>,
     /// The first full plan was applied.
@@ -45,7 +43,6 @@ impl<D: Dataplane> Reconciler<D> {
             planner,
             dataplane,
             dirty: Dirty::default(),
-            keys: HashMap::new(),
             warned: HashMap::new(),
             addresses: None,
             started: false,
@@ -138,61 +135,26 @@ impl<D: Dataplane> Reconciler<D> {
         let dirty = std::mem::take(&mut self.dirty);
         let names: BTreeSet<ServiceName> = if full || dirty.all {
             let all = self.store.services().map(|service| service.name.clone());
-            all.chain(self.keys.keys().cloned())
-                .chain(dirty.services)
-                .collect()
+            all.chain(dirty.services).collect()
         } else {
             dirty.services
         };
         report.services = names.len();
         let mut changes = Vec::with_capacity(names.len());
         for name in names {
-            self.look_at(name, &mut changes, report);
+            let desired = desired(&self.store, &name);
+            self.note_warnings(&name, desired.warnings, report);
+            changes.push((name, desired.services));
         }
         let plan = if full {
-            self.planner.plan_full(
-                changes
-                    .into_iter()
-                    .filter_map(|(_, desired)| desired)
-                    .collect(),
-            )
+            let services = changes.into_iter().flat_map(|(_, services)| services);
+            self.planner.plan_full(services.collect())
         } else {
-            self.planner.plan(changes)
+            self.planner.plan_services(changes)
         };
         self.write(plan, report);
         report.first = full;
         self.started = true;
-    }
-
-    /// What has to change for one Service, ports that it lost included.
-    fn look_at(
-        &mut self,
-        name: ServiceName,
-        changes: &mut Vec<(ServiceKey, Option<DesiredService>)>,
-        report: &mut Report,
-    ) {
-        let desired = desired(&self.store, &name);
-        self.note_warnings(&name, desired.warnings, report);
-        let keys: Vec<_> = desired
-            .services
-            .iter()
-            .map(|service| service.key.clone())
-            .collect();
-        let before = match keys.is_empty() {
-            true => self.keys.remove(&name),
-            false => self.keys.insert(name, keys.clone()),
-        };
-        let lost = before
-            .into_iter()
-            .flatten()
-            .filter(|key| !keys.contains(key));
-        changes.extend(lost.map(|key| (key, None)));
-        changes.extend(
-            desired
-                .services
-                .into_iter()
-                .map(|d| (d.key.clone(), Some(d))),
-        );
     }
 
     fn note_warnings(&mut self, name: &ServiceName, warnings: Vec<Warning>, report: &mut Report) {
