@@ -88,7 +88,9 @@ impl Place {
         let first = ["sidestep", "--bpffs", &bpffs];
         let cli = Cli::try_parse_from(first.iter().chain(args)).expect("the usage is right");
         let mut out = Vec::new();
-        let exit = cli.execute(&mut out).map_err(|error| sentence(error.as_ref()))?;
+        let exit = cli
+            .execute(&mut out)
+            .map_err(|error| sentence(error.as_ref()))?;
         Ok((String::from_utf8(out).expect("text"), exit))
     }
 
