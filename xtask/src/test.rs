@@ -82,13 +82,13 @@ fn test(
         binaries::build(workspace, "lab", binaries::LAB)
     })?;
     stages.run("compiling the tests", || {
-        let compile = workspace.cargo().args(["test", "--no-run"]);
+        let compile = workspace.cargo().args(["test", "--profile", "lab", "--no-run"]);
         compile.run().context("compile the tests")
     })?;
     stages.run("tests", || {
         let tests = workspace
             .cargo()
-            .args(["test", "--no-fail-fast", "--"])
+            .args(["test", "--profile", "lab", "--no-fail-fast", "--"])
             .args(filter)
             .envs(long.then_some(("SIDESTEP_LONG", "1")))
             .env("SIDESTEP_BIN_DIR", workspace.bin_dir())
