@@ -82,7 +82,9 @@ fn test(
         binaries::build(workspace, "lab", binaries::LAB)
     })?;
     stages.run("compiling the tests", || {
-        let compile = workspace.cargo().args(["test", "--profile", "lab", "--no-run"]);
+        let compile = workspace
+            .cargo()
+            .args(["test", "--profile", "lab", "--no-run"]);
         compile.run().context("compile the tests")
     })?;
     stages.run("tests", || {
