@@ -11,8 +11,12 @@ use super::Report;
 use crate::{
     datapath::{Dataplane, Error, Grace},
     model::{Change, Dirty, Node, ServiceName, Store, Warning},
-    plan::{Op, Plan, Planner, Transaction, Unit, desired},
+    plan::{DesiredService, Op, Plan, Planner, Transaction, Unit, desired},
 };
+
+/// Services that are planned at a time into empty maps, so that the writes of a large cluster never
+/// stand in memory all at once.
+const PART: usize = 500;
 
 /// The cluster, the plan and the maps, kept in step.
 pub struct Reconciler<D> {
@@ -140,21 +144,42 @@ impl<D: Dataplane> Reconciler<D> {
             dirty.services
         };
         report.services = names.len();
-        let mut changes = Vec::with_capacity(names.len());
-        for name in names {
-            let desired = desired(&self.store, &name);
-            self.note_warnings(&name, desired.warnings, report);
-            changes.push((name, desired.services));
-        }
-        let plan = if full {
-            let services = changes.into_iter().flat_map(|(_, services)| services);
-            self.planner.plan_full(services.collect())
+        let names: Vec<ServiceName> = names.into_iter().collect();
+        if full && self.planner.usage().services == 0 {
+            // Nothing is there that could stand in the way of what comes.
+            for part in names.chunks(PART) {
+                let changes = self.desired(part, report);
+                let plan = self.planner.plan_services(changes);
+                self.write(plan, report);
+            }
+            let plan = self.planner.prune(|_| true);
+            self.write(plan, report);
         } else {
-            self.planner.plan_services(changes)
-        };
-        self.write(plan, report);
+            let changes = self.desired(&names, report);
+            let plan = if full {
+                let services = changes.into_iter().flat_map(|(_, services)| services);
+                self.planner.plan_full(services.collect())
+            } else {
+                self.planner.plan_services(changes)
+            };
+            self.write(plan, report);
+        }
         report.first = full;
         self.started = true;
+    }
+
+    /// What these Services are to become.
+    fn desired(
+        &mut self,
+        names: &[ServiceName],
+        report: &mut Report,
+    ) -> Vec<(ServiceName, Vec<DesiredService>)> {
+        let look_at = |name: &ServiceName| {
+            let desired = desired(&self.store, name);
+            self.note_warnings(name, desired.warnings, report);
+            (name.clone(), desired.services)
+        };
+        names.iter().map(look_at).collect()
     }
 
     fn note_warnings(&mut self, name: &ServiceName, warnings: Vec<Warning>, report: &mut Report) {
