@@ -10,6 +10,7 @@ use super::{
     maps::{Maps, Origin},
     pins::Pins,
     start::StartError,
+    sys,
     table::{failure, os_error},
 };
 use crate::plan::{Op, Snapshot, Transaction, Unit};
@@ -151,6 +152,13 @@ impl Kernel {
             (map::LOAD.name, maps.load.entries()),
             (map::NODE_ADDR.name, maps.node_addr.entries()),
         ])
+    }
+
+    /// Gives memory back that only work on many Services needs: slots that are mapped, and what the
+    /// allocator keeps.
+    pub fn release_memory(&mut self) {
+        self.maps.slot.unmap();
+        sys::release_freed_memory();
     }
 
     fn set(&mut self, value: SettingValue) -> Result<(), Error> {

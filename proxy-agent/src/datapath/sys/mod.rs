@@ -4,17 +4,19 @@
 
 #![expect(
     unsafe_code,
-    reason = "raw bpf(2), mmap(2); each use says why it is sound"
+    reason = "raw bpf(2), mmap(2), malloc_trim(3); each use says why it is sound"
 )]
 
 mod batch;
 mod bpf;
+mod heap;
 mod iter;
 mod link;
 mod slots;
 
 pub(crate) use batch::lookup_batch;
 pub(crate) use bpf::object_get;
+pub(crate) use heap::release_freed_memory;
 pub(crate) use iter::{iter_link, iterate};
 pub(crate) use link::{facts as link_facts, update as link_update};
 pub(crate) use slots::SlotMapping;

@@ -69,6 +69,11 @@ impl SlotMapping {
         Ok(self.cell(index)?.load(Ordering::Acquire))
     }
 
+    /// Unmaps everything until it is used again.
+    pub(crate) fn unmap(&mut self) {
+        self.pieces.clear();
+    }
+
     fn cell(&mut self, index: u32) -> io::Result<&AtomicU32> {
         if index >= self.entries {
             return Err(io::Error::other(format!(
@@ -116,12 +121,10 @@ impl SlotMapping {
     }
 }
 
-impl Drop for SlotMapping {
+impl Drop for Piece {
     fn drop(&mut self) {
-        for piece in self.pieces.values() {
-            // SAFETY: our own mapping, and no reference into it outlives `self`. A failure leaves
-            // it mapped, which harms nobody.
-            let _ = unsafe { munmap(piece.start.as_ptr(), piece.bytes) };
-        }
+        // SAFETY: our own mapping, and no reference into it outlives the `SlotMapping` or the call
+        // that made it. A failure leaves it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.bytes) };
     }
 }
