@@ -58,7 +58,6 @@ pub(crate) fn a_thousand_services_are_all_in_the_maps_and_gone_when_deleted(
     .with_context(|| format!("wait for {SERVICES} Services in the maps: {missing}"))?;
     eprintln!("all in the maps after {:.1?}", begin.elapsed());
 
-    let mut one_of_them = false;
     for (name, lines) in expected.iter().step_by(250) {
         let Some(at) = lines
             .iter()
@@ -66,12 +65,9 @@ pub(crate) fn a_thousand_services_are_all_in_the_maps_and_gone_when_deleted(
         else {
             bail!("{name} has no address");
         };
-        // Its endpoints do not exist: what shows that it is translated is the lack of a refusal.
+        // Its endpoints do not exist: no answer, but no refusal in the Service's name either.
         stage.untouched(at.parse()?)?;
-        one_of_them = true;
     }
-    ensure!(one_of_them);
-
     space.clear()?;
     until(PATIENCE, || {
         Ok(listed(&stage.services()?).is_empty().then_some(()))

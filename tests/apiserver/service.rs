@@ -1,6 +1,6 @@
 //! Services from creation to deletion.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context as _, ensure};
 use lab::Host as _;
@@ -145,7 +145,7 @@ pub(crate) fn a_deleted_service_is_left_to_the_network(stage: &mut Stage) -> any
 
     // Its slices are there still; a new Service of that name has them at once, at its own address.
     let again = cluster_ip(&space.create_service("web", &web(81))?)?;
-    let again: SocketAddr = (again as IpAddr, 81).into();
+    let again = SocketAddr::new(again, 81);
     let mut lines = backends(&endpoints, HTTP)?;
     lines.push(frontend("ClusterIP", again));
     stage.listed("deleted/web", &lines)?;
