@@ -78,8 +78,8 @@ pub struct ServiceValue {
 impl ServiceValue {
     /// Number of slots in use from `base`.
     pub const fn slots(&self) -> u32 {
-        let local = self.local.offset + self.local.count;
-        let cluster = self.cluster.offset + self.cluster.count;
+        let local = self.local.offset.saturating_add(self.local.count);
+        let cluster = self.cluster.offset.saturating_add(self.cluster.count);
         if local > cluster { local } else { cluster }
     }
 }

@@ -174,7 +174,12 @@ impl Kernel {
             Op::PutBackend(value) => maps.backend.put(&value.id, value),
             Op::DeleteBackend(id) => {
                 maps.backend.delete(id)?;
-                maps.load.delete(id)
+                // A count without a backend is never shown, and its id is not used again; a
+                // failure here must not bring back half of what is gone.
+                if let Err(error) = maps.load.delete(id) {
+                    tracing::debug!(%error, backend = id, "connection count left behind");
+                }
+                Ok(())
             }
             Op::WriteSlots { base, backends } => {
                 for (index, &backend) in (*base..).zip(backends) {
@@ -269,7 +274,9 @@ impl Dataplane for Kernel {
                 .insert((key.prefix_len(), service_be, source), ());
         }
         for service in snapshot.services.values() {
-            let run = (service.base..service.base.saturating_add(service.slots()))
+            // A damaged record may point beyond the array; what is there is all that programs see.
+            let end = service.base.saturating_add(service.slots());
+            let run = (service.base..end.min(maps.slot.entries()))
                 .map(|index| maps.slot.read(index))
                 .collect::<io::Result<Vec<u32>>>()
                 .map_err(slot_error("read"))?;
