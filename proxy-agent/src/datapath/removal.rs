@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
 };
 
@@ -11,11 +12,12 @@ use super::{
     pins::{Lock, Pins},
     programs::PROGRAMS,
     start::StartError,
+    sys,
 };
 
 /// Detaches all programs, then removes the maps and the folder. What translates requests goes
 /// first and what forgets sockets last, so that nothing new is translated when answers no longer
-/// are. Pins of other versions go too: nothing is opened.
+/// are. Pins of other versions go too: no map is opened.
 ///
 /// Each path is given to `removed` when it is gone; a second call finds nothing and succeeds.
 ///
@@ -24,10 +26,10 @@ use super::{
 /// [`StartError::Io`] with the first path that could not be removed; calling again goes on there.
 pub fn remove(pins: &Pins, _lock: &Lock, removed: &mut dyn FnMut(&Path)) -> Result<(), StartError> {
     for program in PROGRAMS.iter().rev() {
-        file(&pins.link(program.name), removed)?;
+        link(&pins.link(program.name), removed)?;
     }
     for path in files(&pins.links())? {
-        file(&path, removed)?;
+        link(&path, removed)?;
     }
     for spec in map::ALL.iter().rev() {
         file(&pins.map(spec.name), removed)?;
@@ -39,6 +41,17 @@ pub fn remove(pins: &Pins, _lock: &Lock, removed: &mut dyn FnMut(&Path)) -> Resu
         gone(fs::remove_dir(folder), folder, removed)?;
     }
     Ok(())
+}
+
+/// Detaches, then unpins: removing the pin alone detaches some milliseconds later, when the caller
+/// has long been told that it is done.
+fn link(path: &Path, removed: &mut dyn FnMut(&Path)) -> Result<(), StartError> {
+    if let Ok(link) = sys::object_get(path)
+        && let Err(error) = sys::link_detach(link.as_fd())
+    {
+        tracing::debug!(%error, path = %path.display(), "not detached before it is unpinned");
+    }
+    file(path, removed)
 }
 
 fn file(path: &Path, removed: &mut dyn FnMut(&Path)) -> Result<(), StartError> {

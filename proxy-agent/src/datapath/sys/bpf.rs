@@ -19,6 +19,7 @@ pub(super) enum Command {
     LinkCreate = 28,
     LinkUpdate = 29,
     IterCreate = 33,
+    LinkDetach = 34,
 }
 
 /// Calls bpf(2) with one of the members of `union bpf_attr`.

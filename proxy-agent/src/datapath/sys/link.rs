@@ -1,4 +1,4 @@
-//! Replacing the program inside a link, and asking a link where it is attached.
+//! Replacing the program inside a link, detaching it, and asking it where it is attached.
 
 use std::{
     io,
@@ -30,6 +30,26 @@ pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resul
     };
     // SAFETY: the image of BPF_LINK_UPDATE, no pointers.
     unsafe { bpf(Command::LinkUpdate, &mut attr) }.map(drop)
+}
+
+#[repr(C)]
+struct LinkDetachAttr {
+    link_fd: u32,
+}
+
+/// Detaches a link, whoever else holds it: when this returns, no new run of its program begins.
+/// Closing or unpinning the last reference does the same, but some time later, on a work queue
+/// (kernel/bpf/syscall.c, `bpf_link_put`). Minimum kernel 5.9.
+///
+/// # Errors
+///
+/// Those of BPF_LINK_DETACH.
+pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = LinkDetachAttr {
+        link_fd: link.as_raw_fd() as u32,
+    };
+    // SAFETY: the image of BPF_LINK_DETACH, no pointers.
+    unsafe { bpf(Command::LinkDetach, &mut attr) }.map(drop)
 }
 
 /// What the kernel says of a cgroup link.

@@ -18,5 +18,5 @@ pub(crate) use batch::lookup_batch;
 pub(crate) use bpf::object_get;
 pub(crate) use heap::release_freed_memory;
 pub(crate) use iter::{iter_link, iterate};
-pub(crate) use link::{facts as link_facts, update as link_update};
+pub(crate) use link::{detach as link_detach, facts as link_facts, update as link_update};
 pub(crate) use slots::SlotMapping;
