@@ -1,10 +1,13 @@
-//! `bench`: builds the agent and the benches, and becomes the bench binary.
+//! `bench`: builds the agent and the benches as they ship, and becomes the bench binary.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use crate::{binaries, demo, ebpf, setup, workspace::Workspace};
+
+/// What ships: profile `lab` is quick to build and slow to run.
+const PROFILE: &str = "release";
 
 /// Returns only when the benches could not be started.
 pub(crate) fn run(
@@ -22,10 +25,11 @@ pub(crate) fn run(
     ebpf::build(workspace)?;
     binaries::build(
         workspace,
-        "lab",
+        PROFILE,
         &[binaries::LAB, &["sidestep-bench"]].concat(),
     )?;
-    demo::become_program(workspace, "sidestep-bench", |command| {
+    let folder = workspace.target.join(PROFILE);
+    demo::become_program(workspace, &folder, "sidestep-bench", |command| {
         command.args(filter);
         if let Some(file) = json {
             command.arg("--json").arg(file);
