@@ -19,7 +19,7 @@ use notify::{
     RecursiveMode, Watcher,
     event::{AccessKind, AccessMode, EventKind},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::{
     Event, Settings, WatchState,
@@ -61,15 +61,44 @@ pub fn spawn_manifests(
     settings: &Settings,
     events: mpsc::Sender<Event>,
 ) -> Result<thread::JoinHandle<()>, ManifestError> {
-    fs::read_dir(path).map_err(|source| ManifestError::Folder {
-        path: path.to_owned(),
-        source,
-    })?;
+    check(path)?;
     let manifests = Manifests::new(path, settings, events);
     thread::Builder::new()
         .name("manifests".into())
         .spawn(move || manifests.run())
         .map_err(ManifestError::Thread)
+}
+
+/// A folder of manifests that is read when the caller says so, on the caller's thread: the same
+/// source without its watch.
+pub struct ManifestReader {
+    manifests: Manifests,
+    events: mpsc::Receiver<Event>,
+}
+
+impl ManifestReader {
+    /// Opens a folder; the first [`read`](Self::read) gives the full lists.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be listed.
+    pub fn new(path: &Path, settings: &Settings) -> Result<Self, ManifestError> {
+        check(path)?;
+        // The events of one look wait in the channel while nobody reads.
+        let (sender, events) = mpsc::channel(Semaphore::MAX_PERMITS);
+        Ok(Self {
+            manifests: Manifests::new(path, settings, sender),
+            events,
+        })
+    }
+
+    /// Reads what changed since the last time, and returns what that means. A file that cannot be
+    /// read is not waited for.
+    pub fn read(&mut self) -> Vec<Event> {
+        // Fails only without a reader, which is this.
+        let _ = self.manifests.look(None);
+        std::iter::from_fn(|| self.events.try_recv().ok()).collect()
+    }
 }
 
 struct Manifests {
@@ -268,6 +297,16 @@ impl Stamp {
             modified,
             racy: !age.is_ok_and(|age| age > RACY),
         })
+    }
+}
+
+fn check(path: &Path) -> Result<(), ManifestError> {
+    match fs::read_dir(path) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(ManifestError::Folder {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 

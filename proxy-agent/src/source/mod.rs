@@ -43,7 +43,7 @@ mod watch;
 
 pub use self::kube::spawn_kube;
 pub use client::{ClientError, connect};
-pub use manifests::{ManifestError, spawn_manifests};
+pub use manifests::{ManifestError, ManifestReader, spawn_manifests};
 
 /// What a source has to know.
 #[derive(Clone, Debug)]
