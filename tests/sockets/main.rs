@@ -5,7 +5,6 @@
 //! [`stage::object`].
 
 mod affinity;
-mod case;
 mod change;
 mod connect;
 mod datagram;
@@ -16,6 +15,8 @@ mod refusal;
 mod stage;
 
 use std::process::ExitCode;
+
+use sidestep_tests::{case, tests};
 
 fn main() -> ExitCode {
     let tests: Vec<case::Test> = [
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
         change::TESTS,
     ]
     .concat();
-    if let Some(code) = case::run_inside(&[&tests, node_port::ROLES].concat()) {
+    if let Some(code) = case::run_inside(net::set_up, &[&tests, node_port::ROLES].concat()) {
         return code;
     }
     let trials = tests.into_iter().map(case::Test::into_trial).collect();

@@ -1,4 +1,7 @@
-//! One test in its own process, network namespace and cgroup.
+//! One test in its own process, network namespace, mount namespace and cgroup.
+//!
+//! The test binary starts itself once more for each test; `main` asks [`run_inside`] first. Nothing
+//! outside sees what a test does, and all of it goes when the test's process ends.
 
 use std::{
     env, fs, io,
@@ -12,30 +15,30 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use libtest_mimic::{Failed, Trial};
 
-use crate::net;
-
 /// Set in the process of a test: its name.
-const NAME: &str = "SIDESTEP_SOCKET_TEST";
+const NAME: &str = "SIDESTEP_TEST";
 /// Set there too: its cgroup.
-const CGROUP: &str = "SIDESTEP_SOCKET_CGROUP";
-/// How long a test may take. Reached only if a hook made a call wait for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CGROUP: &str = "SIDESTEP_TEST_CGROUP";
+/// How long a test may take. Reached only if something waits for ever.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A test: a sentence and what shows it.
 #[derive(Clone, Copy)]
-pub(crate) struct Test {
+pub struct Test {
     name: &'static str,
     body: fn() -> anyhow::Result<()>,
 }
 
 impl Test {
-    pub(crate) const fn new(name: &'static str, body: fn() -> anyhow::Result<()>) -> Self {
+    /// A test by the name of its function.
+    pub const fn new(name: &'static str, body: fn() -> anyhow::Result<()>) -> Self {
         Self { name, body }
     }
 
-    pub(crate) fn into_trial(self) -> Trial {
+    /// As libtest-mimic wants it; runs the test in a process of its own.
+    pub fn into_trial(self) -> Trial {
         Trial::test(self.name, move || {
-            outside(self.name).map_err(|e| Failed::from(format!("{e:#}")))
+            run_outside(self.name).map_err(|e| Failed::from(format!("{e:#}")))
         })
     }
 }
@@ -49,10 +52,22 @@ macro_rules! tests {
     };
 }
 
-/// In the process of a test: runs it. `None` in the process that starts them all.
-pub(crate) fn run_inside(tests: &[Test]) -> Option<ExitCode> {
+/// In the process of a test: runs it, after `set_up`. `None` in the process that starts them all.
+pub fn run_inside(set_up: fn() -> anyhow::Result<()>, tests: &[Test]) -> Option<ExitCode> {
+    run_inside_by_name(|name| {
+        set_up()?;
+        let test = tests
+            .iter()
+            .find(|t| t.name == name)
+            .context("no such test")?;
+        (test.body)()
+    })
+}
+
+/// As [`run_inside`], for tests that are known by their name alone.
+pub fn run_inside_by_name(test: impl FnOnce(&str) -> anyhow::Result<()>) -> Option<ExitCode> {
     let name = env::var(NAME).ok()?;
-    let result = inside(tests, &name);
+    let result = enter_cgroup().and_then(|()| test(&name));
     if let Err(error) = &result {
         eprintln!("{error:#}");
     }
@@ -64,14 +79,14 @@ pub(crate) fn run_inside(tests: &[Test]) -> Option<ExitCode> {
 }
 
 /// The cgroup that the test owns.
-pub(crate) fn cgroup() -> anyhow::Result<PathBuf> {
+pub fn cgroup() -> anyhow::Result<PathBuf> {
     Ok(env::var_os(CGROUP)
         .context("not in the process of a test")?
         .into())
 }
 
 /// A command that runs `role` of this binary in a further network namespace, in the same cgroup.
-pub(crate) fn elsewhere(role: &str) -> anyhow::Result<Command> {
+pub fn elsewhere(role: &str) -> anyhow::Result<Command> {
     let mut command = Command::new("unshare");
     command
         .arg("--net")
@@ -81,28 +96,25 @@ pub(crate) fn elsewhere(role: &str) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn inside(tests: &[Test], name: &str) -> anyhow::Result<()> {
+fn enter_cgroup() -> anyhow::Result<()> {
     // "0" is the writing process. Sockets belong to the cgroup that they are made in.
-    fs::write(cgroup()?.join("cgroup.procs"), "0").context("enter the cgroup of the test")?;
-    net::set_up()?;
-    let test = tests
-        .iter()
-        .find(|t| t.name == name)
-        .context("no such test")?;
-    (test.body)()
+    fs::write(cgroup()?.join("cgroup.procs"), "0").context("enter the cgroup of the test")
 }
 
-fn outside(name: &str) -> anyhow::Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "the socket tests need root"
-    );
+/// Runs the test of a name in a process of its own: this binary again, which calls
+/// [`run_inside`] or [`run_inside_by_name`].
+///
+/// # Errors
+///
+/// What the test said, if it failed.
+pub fn run_outside(name: &str) -> anyhow::Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "this test needs root");
     let cgroup = Cgroup::make()?;
     let output = cgroup.0.with_extension("log");
     let output = env::temp_dir().join(output.file_name().context("name of the cgroup")?);
     let log = fs::File::create(&output).context("create the log of the test")?;
     let mut child = Command::new("unshare")
-        .args(["--net", "--"])
+        .args(["--net", "--mount", "--"])
         .arg(env::current_exe()?)
         .env(NAME, name)
         .env(CGROUP, &cgroup.0)
@@ -138,7 +150,7 @@ impl Cgroup {
     fn make() -> anyhow::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = cgroup2()?.join(format!("sidestep-sockets-{}-{number}", std::process::id()));
+        let folder = cgroup2()?.join(format!("sidestep-tests-{}-{number}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("create cgroup {}", folder.display()))?;
         Ok(Self(folder))
     }
