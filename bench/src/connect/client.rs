@@ -183,7 +183,7 @@ impl Client {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
-        ((self.state >> 32) * u64::from(end) >> 32) as u32
+        (((self.state >> 32) * u64::from(end)) >> 32) as u32
     }
 }
 

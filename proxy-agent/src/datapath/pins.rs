@@ -5,6 +5,8 @@ use std::{
     fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use aya::maps::{Array, Map, MapData, MapInfo};
@@ -81,24 +83,30 @@ impl Pins {
             .map_err(denied(StartError::io("create folder", self.links())))?;
         let folder = open(
             &self.folder,
-            OFlags::RDONLY | OFlags::DIRECTORY,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )
         .map_err(|error| StartError::io("open folder", &self.folder)(error.into()))?;
-        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Lock { _folder: folder }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::Locked {
-                path: self.folder.clone(),
-            }),
-            Err(error) => Err(StartError::io("lock folder", &self.folder)(error.into())),
+        // Who asks for the status holds the lock for a moment too; an agent holds it for good.
+        for _ in 0..20 {
+            match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Lock { _folder: folder }),
+                Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(10)),
+                Err(error) => {
+                    return Err(StartError::io("lock folder", &self.folder)(error.into()));
+                }
+            }
         }
+        Err(StartError::Locked {
+            path: self.folder.clone(),
+        })
     }
 
     /// Whether an agent holds the lock now.
     pub fn is_locked(&self) -> bool {
         open(
             &self.folder,
-            OFlags::RDONLY | OFlags::DIRECTORY,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )
         .is_ok_and(|folder| {
