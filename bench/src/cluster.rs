@@ -6,6 +6,7 @@ use std::{
     io::{self, BufWriter, Write as _},
     net::{IpAddr, Ipv4Addr, SocketAddrV4},
     path::Path,
+    time::{Duration, SystemTime},
 };
 
 use proxy_agent::model::{
@@ -25,6 +26,8 @@ const SERVICE_PORT: u16 = 80;
 /// Port of the endpoints.
 pub(crate) const POD_PORT: u16 = 8080;
 const NODES: u32 = 500;
+/// How old manifests look.
+const AGE: Duration = Duration::from_secs(3_600);
 const PER_NAMESPACE: u32 = 100;
 
 /// A cluster with this many Services.
@@ -64,6 +67,8 @@ impl Cluster {
                 &json!({ "apiVersion": "v1", "kind": "List", "items": items }),
             )?;
             out.flush()?;
+            // Not just written: the agent would read it once more, to be sure.
+            out.get_ref().set_modified(SystemTime::now() - AGE)?;
         }
         Ok(())
     }
