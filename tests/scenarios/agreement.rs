@@ -80,7 +80,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
 
 fn sync(reconciler: &mut Reconciler<Twin>, step: usize) -> anyhow::Result<()> {
     // What was refused for want of room is tried again by every second step.
-    reconciler.retry(step % 2 == 0);
+    reconciler.retry(step.is_multiple_of(2));
     reconciler.sync();
     let twin = reconciler.dataplane();
     let (fake, kernel) = (twin.fake.dump()?, twin.kernel.dump()?);
