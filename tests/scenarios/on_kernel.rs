@@ -218,9 +218,7 @@ impl Clients for Sockets {
         let to = connect.to;
         let (open, who) = match connect.protocol {
             Protocol::Tcp => {
-                let mut stream = self.run(connect.from, move || {
-                    TcpStream::connect_timeout(&to, PATIENCE)
-                })??;
+                let mut stream = self.run(connect.from, move || connect_when_routed(&to))??;
                 let who = read_line(&mut stream)?;
                 (Open::Tcp(stream), who)
             }
@@ -258,7 +256,7 @@ impl Clients for Sockets {
 fn call(to: SocketAddr, protocol: Protocol) -> io::Result<SocketAddr> {
     let (who, seen) = match protocol {
         Protocol::Tcp => {
-            let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+            let mut stream = connect_when_routed(&to)?;
             let seen = stream.peer_addr()?;
             (read_line(&mut stream)?, seen)
         }
@@ -288,4 +286,21 @@ fn poke(to: SocketAddr, protocol: Protocol) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Connects. The kernel brings up new IPv6 addresses on a work queue (net/ipv6/addrconf.c,
+/// `addrconf_mod_dad_work`), so the first connections may come before their routes.
+fn connect_when_routed(to: &std::net::SocketAddr) -> std::io::Result<TcpStream> {
+    let patience = std::time::Instant::now() + PATIENCE;
+    loop {
+        match TcpStream::connect_timeout(to, PATIENCE) {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::NetworkUnreachable
+                    && std::time::Instant::now() < patience =>
+            {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
 }
