@@ -1,6 +1,6 @@
 //! Backends: the endpoints that slots point to.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::addr::{Address, Protocol};
 
@@ -67,17 +67,4 @@ impl BackendValue {
     pub const ON_NODE: u8 = 4;
 }
 
-/// Value of the `load` map, by backend id: kept by the programs, one per backend that ever had a
-/// connection from this node.
-#[repr(C)]
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
-)]
-pub struct LoadValue {
-    /// Connections and connected datagram sockets now.
-    pub connections: i64,
-    /// All that were ever made.
-    pub total: u64,
-}
-
-crate::pod!(BackendValue, LoadValue);
+crate::pod!(BackendValue);

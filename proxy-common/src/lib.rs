@@ -28,31 +28,37 @@ pub mod counter;
 pub mod event;
 pub mod flow;
 pub mod frontend;
+pub mod load;
 pub mod map;
 pub mod name;
 pub mod node;
 pub mod range;
 pub mod service;
 pub mod setting;
+pub mod slot;
 pub mod sock;
 
 pub use addr::{Address, Protocol};
 pub use affinity::{AffinityKey, AffinityScope, AffinityValue};
-pub use backend::{BackendState, BackendValue, LoadValue};
+pub use backend::{BackendState, BackendValue};
 pub use counter::Counter;
 pub use event::{EventKind, EventRecord};
 pub use flow::{FlowKey, FlowState, FlowValue};
 pub use frontend::{FrontendKey, FrontendKind, FrontendValue};
+pub use load::LoadValue;
 pub use name::NameValue;
 pub use node::{MasqValue, NodeAddrKey, NodeAddrValue};
 pub use range::RangeKey;
 pub use service::{Scheduler, ServiceValue, Window};
 pub use setting::SettingValue;
-pub use sock::{OrphanRecord, PeerKey, PeerValue, SOCK_PEERS, SockValue};
+pub use slot::SlotValue;
+pub use sock::{
+    ConnectionValue, OrphanRecord, PeerKey, PeerValue, SOCK_PEERS, SockValue, bpf_spin_lock,
+};
 
 /// Version of every layout in this crate. It stands in the `setting` map; pins that carry another
 /// number are never loaded over.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Declares that a type may be copied byte by byte to and from a map by aya.
 macro_rules! pod {

@@ -26,13 +26,14 @@ macro_rules! maps {
 
 maps! {
     SETTING = "setting", 1, false, "The schema of the pins, and when an agent last wrote them.";
-    FRONTEND = "frontend", 524_288, true, "Service address, port and protocol → service id.";
-    SERVICE = "service", 262_144, true, "Service id → its run of slots, windows and policies.";
-    NAME = "name", 262_144, true, "Service id → names in the cluster.";
-    SLOT = "slot", 524_288, true, "Slot → backend id.";
-    BACKEND = "backend", 2_097_152, true, "Backend id → endpoint.";
-    LOAD = "load", 262_144, true, "Backend id → connections from this node.";
+    FRONTEND = "frontend", 262_144, true, "Service address, port and protocol → service id.";
+    SERVICE = "service", 131_072, true, "Service id → its run of slots, windows and policies.";
+    NAME = "name", 131_072, true, "Service id → names in the cluster.";
+    SLOT = "slot", 524_288, true, "Slot → backend id and endpoint.";
+    BACKEND = "backend", 524_288, true, "Backend id → endpoint.";
+    LOAD = "load", 524_288, false, "Backend id modulo the size → connections from this node.";
     AFFINITY = "affinity", 65_536, true, "Service id and client → backend id.";
+    CONNECTION = "connection", 65_536, false, "Socket cookie modulo the size → its TCP connection.";
     SOCK = "sock", 0, false, "Socket → its translations.";
     PEER = "peer", 16_384, true, "Socket cookie and backend → service address, of busy unconnected UDP sockets.";
     FLOW = "flow", 262_144, true, "Tuple on the wire → translated flow.";

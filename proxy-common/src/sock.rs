@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-use crate::addr::Address;
+use crate::{addr::Address, map};
 
 /// How many Services one unconnected UDP socket can talk to before the `peer` map has to help.
 pub const SOCK_PEERS: usize = 4;
@@ -37,7 +37,8 @@ pub struct PeerValue {
     Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
 )]
 pub struct SockValue {
-    /// The connection, of a TCP or connected UDP socket.
+    /// The connection, of a connected UDP socket, and of a TCP socket without an element in
+    /// `connection`.
     pub connected: PeerValue,
     /// Where the socket sent without being connected, the most recently used first.
     pub peers: [PeerValue; SOCK_PEERS],
@@ -46,6 +47,48 @@ pub struct SockValue {
     pub counted: u32,
     /// 1 once an entry had to leave `peers` for the `peer` map.
     pub spilled: u32,
+}
+
+/// A lock that programs take (`bpf_spin_lock`, kernel 5.1), by the name under which the kernel looks
+/// for it.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+pub struct bpf_spin_lock {
+    /// The kernel's.
+    pub val: u32,
+}
+
+/// Element of the `connection` array: what one TCP socket remembers, at [`index`](Self::index) of
+/// its cookie.
+///
+/// Cookies count up, so that those of sockets that live at the same time stand in different
+/// elements, side by side in memory. A socket that meets another's takes socket storage instead
+/// (`sock`), which costs an allocation.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+pub struct ConnectionValue {
+    /// Cookie of the socket (`bpf_get_socket_cookie`); 0: free.
+    pub cookie: u64,
+    /// Held while the element passes from one socket to another.
+    pub lock: bpf_spin_lock,
+    /// Backend id that this socket is counted for in `load`; 0: none.
+    pub counted: u32,
+    /// The connection.
+    pub connected: PeerValue,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl ConnectionValue {
+    /// Where a socket's connection stands.
+    #[inline(always)]
+    pub const fn index(cookie: u64) -> u32 {
+        (cookie % map::CONNECTION.entries as u64) as u32
+    }
 }
 
 /// Key of the `peer` map: what an unconnected UDP socket beyond [`SOCK_PEERS`] Services is answered
@@ -83,4 +126,4 @@ pub struct OrphanRecord {
     pub reserved: u16,
 }
 
-crate::pod!(PeerValue, SockValue, PeerKey, OrphanRecord);
+crate::pod!(PeerValue, ConnectionValue, SockValue, PeerKey, OrphanRecord);

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 #[test]
 fn every_map_type_has_the_size_that_the_schema_says() {
-    assert_eq!(SCHEMA, 1);
+    assert_eq!(SCHEMA, 2);
     let sizes = [
         ("FrontendKey", size_of::<FrontendKey>(), 20),
         ("FrontendValue", size_of::<FrontendValue>(), 8),
@@ -17,6 +17,8 @@ fn every_map_type_has_the_size_that_the_schema_says() {
         ("LoadValue", size_of::<LoadValue>(), 16),
         ("AffinityKey", size_of::<AffinityKey>(), 24),
         ("AffinityValue", size_of::<AffinityValue>(), 16),
+        ("SlotValue", size_of::<SlotValue>(), 32),
+        ("ConnectionValue", size_of::<ConnectionValue>(), 64),
         ("SockValue", size_of::<SockValue>(), 228),
         ("OrphanRecord", size_of::<OrphanRecord>(), 32),
         ("PeerKey", size_of::<PeerKey>(), 32),
@@ -56,6 +58,7 @@ fn values_that_can_be_reused_under_a_reader_start_with_id_and_generation() {
 fn no_value_is_aligned_to_more_than_eight_bytes() {
     for align in [
         align_of::<FlowValue>(),
+        align_of::<ConnectionValue>(),
         align_of::<SockValue>(),
         align_of::<EventRecord>(),
     ] {
@@ -113,4 +116,21 @@ fn counters_stand_at_the_index_of_their_number() {
     for (i, counter) in Counter::ALL.iter().enumerate() {
         assert_eq!(*counter as usize, i);
     }
+}
+
+#[test]
+fn sockets_whose_cookies_follow_each_other_and_backends_whose_ids_do_have_elements_of_their_own() {
+    let size = u64::from(map::CONNECTION.entries);
+    assert_eq!(
+        ConnectionValue::index(size - 1),
+        map::CONNECTION.entries - 1
+    );
+    assert_eq!(ConnectionValue::index(size), 0);
+    assert_eq!(
+        ConnectionValue::index(u64::MAX),
+        map::CONNECTION.entries - 1
+    );
+    assert_eq!(LoadValue::index(map::LOAD.entries + 5), 5);
+    // A division by what is no power of two would cost more than the lookup.
+    assert!(map::CONNECTION.entries.is_power_of_two() && map::LOAD.entries.is_power_of_two());
 }

@@ -24,14 +24,16 @@ pub static SERVICE: HashMap<u32, ServiceValue, { entries!(SERVICE) }, NO_PREALLO
 #[btf_map(name = "name")]
 pub static NAME: HashMap<u32, NameValue, { entries!(NAME) }, NO_PREALLOC> = HashMap::new();
 #[btf_map(name = "slot")]
-pub static SLOT: Array<u32, { entries!(SLOT) }, MMAPABLE> = Array::new();
+pub static SLOT: Array<SlotValue, { entries!(SLOT) }, MMAPABLE> = Array::new();
 #[btf_map(name = "backend")]
 pub static BACKEND: HashMap<u32, BackendValue, { entries!(BACKEND) }, NO_PREALLOC> = HashMap::new();
 #[btf_map(name = "load")]
-pub static LOAD: HashMap<u32, LoadValue, { entries!(LOAD) }, NO_PREALLOC> = HashMap::new();
+pub static LOAD: Array<LoadValue, { entries!(LOAD) }, MMAPABLE> = Array::new();
 #[btf_map(name = "affinity")]
 pub static AFFINITY: LruHashMap<AffinityKey, AffinityValue, { entries!(AFFINITY) }> =
     LruHashMap::new();
+#[btf_map(name = "connection")]
+pub static CONNECTION: Array<ConnectionValue, { entries!(CONNECTION) }, MMAPABLE> = Array::new();
 #[btf_map(name = "sock")]
 pub static SOCK: SkStorage<SockValue> = SkStorage::new();
 #[btf_map(name = "peer")]

@@ -42,6 +42,15 @@ pub fn add(value: *mut u64, by: u64) {
     }
 }
 
+/// The same for a number of 32 bits.
+#[inline(always)]
+pub fn add_half(value: *mut u32, by: u32) {
+    // SAFETY: as above.
+    unsafe {
+        asm!("lock *(u32 *)({value} + 0) += {by}", value = in(reg) value, by = in(reg) u64::from(by));
+    }
+}
+
 /// Tells the agent that a client was refused or dropped. Events beyond 16 in 134 ms are left out,
 /// and so are those that find the ring half full: a client in a loop must not keep the agent busy.
 #[inline(never)]

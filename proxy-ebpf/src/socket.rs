@@ -6,6 +6,7 @@
 
 pub mod bind;
 pub mod connect;
+pub mod connection;
 pub mod context;
 pub mod datagram;
 pub mod memory;

@@ -10,7 +10,7 @@ use std::{
 
 use aya::{
     Pod,
-    maps::{HashMap, Map, MapData, PerCpuArray, PerCpuValues},
+    maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues},
 };
 use clap::Parser as _;
 use proxy_agent::{
@@ -19,10 +19,10 @@ use proxy_agent::{
     plan::{Op, Transaction, Unit},
 };
 use proxy_common::{
-    Address, AffinityKey, AffinityValue, BackendState, BackendValue, Counter, FlowKey, FlowState,
-    FlowValue, FrontendKey, FrontendKind, FrontendValue, LoadValue, MasqValue, NameValue,
-    NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, Protocol, RangeKey, Scheduler, ServiceValue,
-    Window, addr, map,
+    Address, AffinityKey, AffinityValue, BackendState, BackendValue, ConnectionValue, Counter,
+    FlowKey, FlowState, FlowValue, FrontendKey, FrontendKind, FrontendValue, LoadValue, MasqValue,
+    NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, Protocol, RangeKey, Scheduler,
+    ServiceValue, SlotValue, Window, addr, map,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -111,10 +111,11 @@ impl Place {
     /// An entry in each of the maps that the programs write.
     fn fill(&self) {
         let load = LoadValue {
+            backend: 11,
             connections: 3,
             total: 40,
         };
-        self.put(map::LOAD.name, 11, load);
+        self.set(map::LOAD.name, LoadValue::index(11), load);
         let affinity = AffinityValue {
             last_used: 5,
             backend: 11,
@@ -136,6 +137,13 @@ impl Place {
             backend: 11,
         };
         self.put(map::PEER.name, key, peer);
+        let connection = ConnectionValue {
+            cookie: 9,
+            counted: 11,
+            connected: peer,
+            ..ConnectionValue::default()
+        };
+        self.set(map::CONNECTION.name, 9, connection);
         let request = FlowKey {
             src: address("192.0.2.1"),
             dst: address("10.96.0.10"),
@@ -167,6 +175,12 @@ impl Place {
         let values = PerCpuValues::try_from(vec![2u64; cpus]).expect("a value per CPU");
         let index = Counter::SocketTranslated as u32;
         counter.set(index, values, 0).expect("set the counter");
+    }
+
+    fn set<V: Pod>(&self, name: &str, index: u32, value: V) {
+        let data = MapData::from_pin(self.pins().map(name)).expect("the pin");
+        let mut map = Array::<_, V>::try_from(Map::Array(data)).expect("an array");
+        map.set(index, value, 0).expect("write an element");
     }
 
     fn put<K: Pod, V: Pod>(&self, name: &str, key: K, value: V) {
@@ -224,7 +238,13 @@ fn web() -> Transaction {
         }),
         Op::WriteSlots {
             base: 8,
-            backends: vec![11],
+            slots: vec![SlotValue {
+                addr: address("10.1.0.4"),
+                backend: 11,
+                service: 1,
+                port: 8080,
+                reserved: [0; 3],
+            }],
         },
         Op::PutService(ServiceValue {
             id: 1,
@@ -287,7 +307,7 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
     BTreeMap::from([
         (
             "setting",
-            "schema=1 agent=PID nodeNetns=1 startedUnixNs=1000000000 lastSyncUnixNs=0",
+            "schema=2 agent=PID nodeNetns=1 startedUnixNs=1000000000 lastSyncUnixNs=0",
         ),
         (
             "frontend",
@@ -304,13 +324,21 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
             "name",
             "service=1 namespace=default name=web port=http family=4 protocol=TCP",
         ),
-        ("slot", "slot=8 backend=11"),
+        (
+            "slot",
+            "slot=8 service=1 backend=11 address=10.1.0.4 port=8080",
+        ),
         (
             "backend",
             "backend=11 id=11 generation=1 service=1 address=10.1.0.4 port=8080 protocol=TCP \
              weight=1 state=active flags=in-cluster",
         ),
         ("load", "backend=11 connections=3 total=40"),
+        (
+            "connection",
+            "cookie=9 vip=10.96.0.10 vipPort=80 address=10.1.0.4 port=8080 service=1 backend=11 \
+             counted=11",
+        ),
         (
             "affinity",
             "service=1 scope=namespace client=77 backend=11 lastUsedNs=5",

@@ -17,7 +17,7 @@ use aya::{
 use proxy_agent::datapath::Orphans;
 use proxy_common::{
     BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, OrphanRecord, PeerValue,
-    Protocol, Scheduler, ServiceValue, SockValue, Window, addr, map,
+    Protocol, Scheduler, ServiceValue, SlotValue, SockValue, Window, addr, map,
 };
 
 /// All maps of the object, and of its programs the one that lists sockets.
@@ -79,8 +79,15 @@ impl Maps {
     pub(crate) fn put_service(&mut self, id: u32, vip: SocketAddr, backend: u32, at: SocketAddr) {
         self.put_backend(backend, id, at);
         let map = self.ebpf.map_mut(map::SLOT.name).expect("map slot");
-        let mut slots = Array::<_, u32>::try_from(map).expect("layout");
-        slots.set(id, backend, 0).expect("write a slot");
+        let mut slots = Array::<_, SlotValue>::try_from(map).expect("layout");
+        let slot = SlotValue {
+            addr: addr::from_ip(at.ip()),
+            backend,
+            service: id,
+            port: at.port(),
+            reserved: [0; 3],
+        };
+        slots.set(id, slot, 0).expect("write a slot");
         let value = ServiceValue {
             id,
             generation: 1,

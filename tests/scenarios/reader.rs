@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::SocketAddr};
 
 use proxy_agent::plan::Snapshot;
 use proxy_common::{
-    FrontendKey, FrontendKind, FrontendValue, NodeAddrValue, Protocol, Window, addr,
+    FrontendKey, FrontendKind, FrontendValue, NodeAddrValue, Protocol, SlotValue, Window, addr,
 };
 
 use crate::script::{Client, Outcome};
@@ -90,9 +90,10 @@ fn backends(maps: &Snapshot, base: u32, window: Window) -> Result<BTreeSet<Socke
     let slots = run
         .get(start..start + count)
         .ok_or(format!("no run of {count} at {base}"))?;
-    let at = |id: &u32| -> Result<SocketAddr, String> {
-        let backend = maps.backends.get(id).ok_or(format!("no backend {id}"))?;
-        Ok(SocketAddr::new(addr::to_ip(&backend.addr), backend.port))
+    let at = |slot: &SlotValue| -> Result<SocketAddr, String> {
+        let id = slot.backend;
+        maps.backends.get(&id).ok_or(format!("no backend {id}"))?;
+        Ok(SocketAddr::new(addr::to_ip(&slot.addr), slot.port))
     };
     slots.iter().map(at).collect()
 }

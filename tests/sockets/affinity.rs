@@ -6,7 +6,7 @@ use anyhow::ensure;
 use proxy_common::{AffinityScope, FrontendKind, FrontendValue, Protocol};
 
 use crate::{
-    net::{PODS, VIP, ask, at, call, pods, tcp_server, udp_client, udp_server},
+    net::{PODS, VIP, ask, at, call, endpoints, pods, tcp_server, udp_client, udp_server},
     stage::{Endpoint, Policy, Stage},
     tests,
 };
@@ -144,7 +144,9 @@ fn a_record_whose_backend_is_gone_does_not_count() -> anyhow::Result<()> {
         .iter()
         .position(|pod| *pod == first)
         .expect("a pod");
-    stage.remove_backend(backends[place])?;
+    let mut rest = endpoints(vip);
+    rest.remove(place);
+    stage.take_away(service, backends[place], &rest, TIMEOUT)?;
     let (_, second) = call(vip)?;
     ensure!(second != first);
     for _ in 0..10 {

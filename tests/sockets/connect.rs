@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::ensure;
-use proxy_common::{Counter, Protocol};
+use proxy_common::{Counter, Protocol, SlotValue, addr};
 use rustix::net::{AddressFamily, SendFlags, SocketType, connect_unspec, sendto, socket};
 
 use crate::{
@@ -28,7 +28,7 @@ tests! {
     a_udp_socket_that_connects_to_the_pod_afterwards_shows_the_pod,
     a_dissolved_udp_connection_still_shows_the_service_for_what_it_asked_of_it,
     a_refused_connect_leaves_the_udp_connection_before_it,
-    a_backend_that_has_just_gone_is_passed_over,
+    a_slot_that_another_service_has_by_now_is_passed_over,
 }
 
 /// MSG_FASTOPEN (include/linux/socket.h).
@@ -203,11 +203,19 @@ fn a_refused_connect_leaves_the_udp_connection_before_it() -> anyhow::Result<()>
     Ok(())
 }
 
-fn a_backend_that_has_just_gone_is_passed_over() -> anyhow::Result<()> {
+fn a_slot_that_another_service_has_by_now_is_passed_over() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let vip = at(VIP, 80);
-    let backends = serve(&mut stage, Protocol::Tcp, vip)?;
-    stage.remove_backend(backends[0])?;
+    serve(&mut stage, Protocol::Tcp, vip)?;
+    let first = stage.last_slot() + 1 - PODS.len() as u32;
+    let other = SlotValue {
+        addr: addr::from_ip(at(PODS[0], 8080).ip()),
+        backend: stage.id(),
+        service: stage.id(),
+        port: 8080,
+        reserved: [0; 3],
+    };
+    stage.set_slot(first, other)?;
     for _ in 0..30 {
         let (_, who) = call(vip)?;
         ensure!(who != at(PODS[0], 8080));

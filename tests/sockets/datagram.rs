@@ -6,7 +6,9 @@ use anyhow::ensure;
 use proxy_common::{BackendState, Counter, Protocol};
 
 use crate::{
-    net::{PODS, VIP, VIP6, answer, ask, at, mapped, pods, serve, udp_client, udp_server},
+    net::{
+        PODS, VIP, VIP6, answer, ask, at, endpoints, mapped, pods, serve, udp_client, udp_server,
+    },
     stage::{Endpoint, Policy, Stage},
     tests,
 };
@@ -101,7 +103,10 @@ fn a_dead_backend_is_replaced_at_the_next_datagram() -> anyhow::Result<()> {
         .iter()
         .position(|pod| *pod == first)
         .expect("a pod");
-    stage.remove_backend(backends[place])?;
+    let mut rest = endpoints(vip);
+    rest.remove(place);
+    let service = backends[0] - 1;
+    stage.take_away(service, backends[place], &rest, Policy::default())?;
     for _ in 0..5 {
         let (who, from) = ask(&client, vip)?;
         ensure!(who != first && from == vip, "{who} answered as {from}");

@@ -11,7 +11,7 @@ use rustix::{
 
 use crate::{
     net::{PODS, VIP, VIP6, at, call, pods, serve, tcp_server, udp_client},
-    stage::{Settings, Stage},
+    stage::Stage,
     tests,
 };
 
@@ -20,7 +20,7 @@ tests! {
     a_udp_socket_that_connects_again_is_counted_once,
     a_failed_connection_is_not_counted_after_its_socket,
     a_second_connect_call_while_the_first_is_under_way_changes_nothing,
-    a_connection_beyond_the_map_is_reported_and_never_counted_down,
+    a_connection_that_cannot_be_counted_is_reported_and_never_counted_down,
 }
 
 /// One Service with one backend, which is returned.
@@ -38,9 +38,9 @@ fn connections_are_counted_until_they_are_closed() -> anyhow::Result<()> {
         tcp_server(pod)?;
         let backend = single(&mut stage, Protocol::Tcp, to, pod)?;
         let mut streams = Vec::new();
-        for n in 1..=3_i64 {
+        for n in 1..=3_i32 {
             streams.push(call(to)?.0);
-            ensure!(stage.load(backend)? == (n, n.unsigned_abs()));
+            ensure!(stage.load(backend)? == (n, u64::from(n.unsigned_abs())));
         }
         drop(streams.pop());
         ensure!(stage.load(backend)? == (2, 3));
@@ -131,20 +131,22 @@ fn a_second_connect_call_while_the_first_is_under_way_changes_nothing() -> anyho
     Ok(())
 }
 
-fn a_connection_beyond_the_map_is_reported_and_never_counted_down() -> anyhow::Result<()> {
-    let mut stage = Stage::with(Settings {
-        loads: 1,
-        ..Settings::default()
-    })?;
+fn a_connection_that_cannot_be_counted_is_reported_and_never_counted_down() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
     let (counted, full) = (at(VIP, 80), at(VIP, 81));
     tcp_server(at(PODS[0], 8080))?;
     tcp_server(at(PODS[1], 8080))?;
     let first = single(&mut stage, Protocol::Tcp, counted, at(PODS[0], 8080))?;
     let second = single(&mut stage, Protocol::Tcp, full, at(PODS[1], 8080))?;
+    // Another living backend has the element.
+    let other = stage.id();
+    stage.count_in(second, other)?;
     let streams = (call(counted)?, call(full)?);
     ensure!((stage.load(first)?, stage.load(second)?) == ((1, 1), (0, 0)));
     ensure!(stage.counter(Counter::LoadUncounted)? == 1);
     drop(streams);
     ensure!(stage.load(first)? == (0, 1));
+    stage.count_in(second, second)?;
+    ensure!(stage.load(second)? == (0, 0));
     Ok(())
 }

@@ -7,6 +7,7 @@
 mod affinity;
 mod change;
 mod connect;
+mod connection;
 mod datagram;
 mod load;
 mod net;
@@ -21,6 +22,7 @@ use sidestep_tests::{case, tests};
 fn main() -> ExitCode {
     let tests: Vec<case::Test> = [
         connect::TESTS,
+        connection::TESTS,
         datagram::TESTS,
         refusal::TESTS,
         node_port::TESTS,

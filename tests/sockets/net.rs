@@ -76,6 +76,11 @@ pub(crate) fn pods(to: SocketAddr) -> Vec<SocketAddr> {
     pods.iter().map(|pod| at(pod, 8080)).collect()
 }
 
+/// The same as endpoints.
+pub(crate) fn endpoints(to: SocketAddr) -> Vec<Endpoint> {
+    pods(to).into_iter().map(Endpoint::cluster_only).collect()
+}
+
 /// Servers on all pods of the family of `vip`, and a Service of them at `vip`. Returns the backends.
 pub(crate) fn serve(
     stage: &mut Stage,
@@ -88,9 +93,8 @@ pub(crate) fn serve(
             _ => udp_server(pod)?,
         }
     }
-    let endpoints: Vec<_> = pods(vip).into_iter().map(Endpoint::cluster_only).collect();
     let service = stage.id();
-    let backends = stage.publish(service, protocol, &endpoints, Policy::default())?;
+    let backends = stage.publish(service, protocol, &endpoints(vip), Policy::default())?;
     stage.cluster_ip(vip, protocol, service)?;
     Ok(backends)
 }

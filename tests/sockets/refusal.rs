@@ -3,7 +3,9 @@
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context as _, ensure};
-use proxy_common::{Counter, EventKind, EventRecord, FrontendKind, FrontendValue, Protocol, addr};
+use proxy_common::{
+    Counter, EventKind, EventRecord, FrontendKind, FrontendValue, Protocol, SlotValue, addr,
+};
 use rustix::net::{AddressFamily, SocketType, connect, getpeername, socket};
 use zerocopy::TryFromBytes as _;
 
@@ -124,7 +126,7 @@ fn a_frontend_without_a_service_is_refused_and_counted_as_broken() -> anyhow::Re
     stage.frontend(at(VIP, 80), Protocol::Tcp, 77, FrontendKind::Cluster, 0)?;
     // A Service whose slots lead nowhere.
     let service = stage.service(Protocol::Tcp, &[at(PODS[0], 8080)])?;
-    stage.remove_backend(service + 1)?;
+    stage.set_slot(stage.last_slot(), SlotValue::default())?;
     stage.frontend(
         at(VIP, 81),
         Protocol::Tcp,

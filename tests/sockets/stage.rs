@@ -15,9 +15,9 @@ use aya::{
 };
 use nix::{getsockopt_impl, sockopt_impl, sys::socket::GetSockOpt as _};
 use proxy_common::{
-    AffinityKey, AffinityValue, BackendState, BackendValue, Counter, FrontendKey, FrontendKind,
-    FrontendValue, LoadValue, NodeAddrKey, NodeAddrValue, Protocol, Scheduler, ServiceValue,
-    Window, addr, map, setting::global,
+    AffinityKey, AffinityValue, BackendState, BackendValue, ConnectionValue, Counter, FrontendKey,
+    FrontendKind, FrontendValue, LoadValue, NodeAddrKey, NodeAddrValue, Protocol, Scheduler,
+    ServiceValue, SlotValue, Window, addr, map, setting::global,
 };
 
 use crate::case;
@@ -35,8 +35,6 @@ pub(crate) struct Stage {
 pub(crate) struct Settings {
     pub(crate) set_retval: bool,
     pub(crate) port_guard: bool,
-    /// Entries of the `load` map.
-    pub(crate) loads: u32,
 }
 
 impl Default for Settings {
@@ -44,7 +42,6 @@ impl Default for Settings {
         Self {
             set_retval: true,
             port_guard: true,
-            loads: 1024,
         }
     }
 }
@@ -97,7 +94,6 @@ impl Stage {
         for spec in map::ALL.iter().filter(|spec| spec.resizable) {
             loader.map_max_entries(spec.name, spec.entries.min(4096));
         }
-        loader.map_max_entries(map::LOAD.name, settings.loads);
         let mut ebpf = loader.load(&object).context("load the object")?;
         let cgroup = File::open(case::cgroup()?)?;
         // Two passes, since a program may only be borrowed once at a time.
@@ -149,7 +145,14 @@ impl Stage {
         for endpoint in groups.into_iter().flatten() {
             let backend = self.id();
             self.set_backend(backend, id, protocol, *endpoint, BackendState::Active)?;
-            self.set_slot(self.next_slot, backend)?;
+            let slot = SlotValue {
+                addr: addr::from_ip(endpoint.at.ip()),
+                backend,
+                service: id,
+                port: endpoint.at.port(),
+                reserved: [0; 3],
+            };
+            self.set_slot(self.next_slot, slot)?;
             self.next_slot += 1;
             ids.push(backend);
         }
@@ -211,9 +214,24 @@ impl Stage {
             flags,
             reserved: 0,
         };
-        Ok(self
-            .map::<u32, BackendValue>("backend")?
-            .insert(id, value, 0)?)
+        self.map::<u32, BackendValue>("backend")?
+            .insert(id, value, 0)?;
+        self.count_in(id, id)
+    }
+
+    /// Gives the element in `load` of one backend to another; 0 for none.
+    pub(crate) fn count_in(&mut self, id: u32, owner: u32) -> anyhow::Result<()> {
+        let index = LoadValue::index(id);
+        let mut loads = self.array("load")?;
+        let now: LoadValue = loads.get(&index, 0)?;
+        if now.backend != owner {
+            let value = LoadValue {
+                backend: owner,
+                ..LoadValue::default()
+            };
+            loads.set(index, value, 0)?;
+        }
+        Ok(())
     }
 
     /// Takes a backend away: it is dead.
@@ -221,10 +239,27 @@ impl Stage {
         Ok(self.map::<u32, BackendValue>("backend")?.remove(&id)?)
     }
 
+    /// As an agent does when an endpoint goes: a new list without it, then its end.
+    pub(crate) fn take_away(
+        &mut self,
+        service: u32,
+        backend: u32,
+        rest: &[Endpoint],
+        policy: Policy,
+    ) -> anyhow::Result<()> {
+        let gone = self.map::<u32, BackendValue>("backend")?.get(&backend, 0)?;
+        self.publish(service, gone.protocol, rest, policy)?;
+        self.remove_backend(backend)
+    }
+
     /// Writes one slot.
-    pub(crate) fn set_slot(&mut self, slot: u32, backend: u32) -> anyhow::Result<()> {
-        let map = self.ebpf.map_mut("slot").context("no map 'slot'")?;
-        Ok(Array::<_, u32>::try_from(map)?.set(slot, backend, 0)?)
+    pub(crate) fn set_slot(&mut self, index: u32, slot: SlotValue) -> anyhow::Result<()> {
+        Ok(self.array("slot")?.set(index, slot, 0)?)
+    }
+
+    /// The slot that was written last.
+    pub(crate) fn last_slot(&self) -> u32 {
+        self.next_slot - 1
     }
 
     /// Points a ClusterIP's address and port to a Service, and owns the whole address.
@@ -316,12 +351,28 @@ impl Stage {
     }
 
     /// Connections of a backend, now and ever. A backend that never had one counts as 0.
-    pub(crate) fn load(&mut self, backend: u32) -> anyhow::Result<(i64, u64)> {
-        match self.map::<u32, LoadValue>("load")?.get(&backend, 0) {
-            Ok(load) => Ok((load.connections, load.total)),
-            Err(aya::maps::MapError::KeyNotFound) => Ok((0, 0)),
-            Err(e) => Err(e.into()),
+    pub(crate) fn load(&mut self, backend: u32) -> anyhow::Result<(i32, u64)> {
+        let load: LoadValue = self.array("load")?.get(&LoadValue::index(backend), 0)?;
+        match load.backend == backend {
+            true => Ok((load.connections, load.total)),
+            false => Ok((0, 0)),
         }
+    }
+
+    /// The element of a socket in `connection`.
+    pub(crate) fn connection(&mut self, cookie: u64) -> anyhow::Result<ConnectionValue> {
+        let index = ConnectionValue::index(cookie);
+        Ok(self.array("connection")?.get(&index, 0)?)
+    }
+
+    /// Replaces it.
+    pub(crate) fn set_connection(
+        &mut self,
+        cookie: u64,
+        value: ConnectionValue,
+    ) -> anyhow::Result<()> {
+        let index = ConnectionValue::index(cookie);
+        Ok(self.array("connection")?.set(index, value, 0)?)
     }
 
     /// All affinity records.
@@ -352,6 +403,14 @@ impl Stage {
             events.push(event.to_vec());
         }
         Ok(events)
+    }
+
+    fn array<V: aya::Pod>(&mut self, name: &str) -> anyhow::Result<Array<&mut MapData, V>> {
+        let map = self
+            .ebpf
+            .map_mut(name)
+            .with_context(|| format!("no map '{name}'"))?;
+        Ok(Array::try_from(map)?)
     }
 
     fn map<K: aya::Pod, V: aya::Pod>(

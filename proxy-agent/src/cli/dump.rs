@@ -110,7 +110,7 @@ mod tests {
         let mut text = Vec::new();
         list(Output::Table, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        assert!(text.starts_with("MAP        WHAT IT HOLDS\n"), "{text}");
+        assert!(text.starts_with("MAP         WHAT IT HOLDS\n"), "{text}");
         for spec in map::ALL {
             let line = text.lines().find(|line| line.starts_with(spec.name));
             assert!(

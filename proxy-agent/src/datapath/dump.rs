@@ -4,14 +4,17 @@
 
 use aya::maps::{Array, LpmTrie, MapData, PerCpuArray};
 use proxy_common::{
-    AffinityKey, AffinityValue, BackendValue, Counter, FlowKey, FlowValue, FrontendKey,
-    FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue,
-    RangeKey, ServiceValue, SettingValue,
+    AffinityKey, AffinityValue, BackendValue, ConnectionValue, Counter, FlowKey, FlowValue,
+    FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue,
+    PeerKey, PeerValue, RangeKey, ServiceValue, SettingValue, SlotValue,
     map::{self, MapSpec},
 };
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 use super::{
-    maps::{Origin, slots, table, typed},
+    maps::{Origin, memory, table, typed},
+    memory::Memory,
     pins::{Pins, open_map},
     record::{Field, Record},
     shape::{SHAPES, Shape},
@@ -80,20 +83,24 @@ pub fn dump(pins: &Pins, spec: &MapSpec, entry: &mut dyn FnMut(Record)) -> Resul
     match *spec {
         map::SETTING => setting(typed(origin, spec)?, entry),
         map::SLOT => {
-            let mut slots = slots(origin)?;
-            for index in 0..slots.entries() {
-                let backend = slots.read(index).map_err(|source| super::Error::Map {
-                    what: "read",
-                    map: spec.name,
-                    source,
-                })?;
-                if backend != 0 {
-                    let fields = vec![("slot", index.into()), ("backend", backend.into())];
-                    entry(Record(fields));
-                }
-            }
-            Ok(())
+            let mut slots = memory(origin, spec)?;
+            elements(
+                &mut slots,
+                |slot: &SlotValue| slot.backend != 0,
+                entry,
+                Record::slot,
+            )
         }
+        map::LOAD => {
+            let mut loads = memory(origin, spec)?;
+            elements(
+                &mut loads,
+                |load: &LoadValue| load.backend != 0,
+                entry,
+                Record::load,
+            )
+        }
+        map::CONNECTION => connections(typed(origin, spec)?, entry),
         map::RANGE => range(&typed(origin, spec)?, &mut |bits, key| {
             entry(Record::range(bits, key));
         }),
@@ -135,7 +142,13 @@ pub fn usage(pins: &Pins) -> Result<Vec<MapUsage>, DumpError> {
 
 fn count(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Option<usize>, DumpError> {
     match *spec {
-        map::SETTING | map::SLOT | map::COUNTER | map::SOCK | map::EVENT => Ok(None),
+        map::SETTING
+        | map::SLOT
+        | map::LOAD
+        | map::CONNECTION
+        | map::COUNTER
+        | map::SOCK
+        | map::EVENT => Ok(None),
         map::RANGE => {
             let mut count = 0;
             range(&typed(origin, spec)?, &mut |_, _| count += 1)?;
@@ -214,7 +227,6 @@ fn hash(origin: &mut Origin<'_>, spec: &MapSpec, visit: &mut impl Visit) -> Resu
         map::SERVICE => visit!(u32, ServiceValue),
         map::NAME => visit!(u32, NameValue),
         map::BACKEND => visit!(u32, BackendValue),
-        map::LOAD => visit!(u32, LoadValue),
         map::AFFINITY => visit!(AffinityKey, AffinityValue),
         map::PEER => visit!(PeerKey, PeerValue),
         map::FLOW => visit!(FlowKey, FlowValue),
@@ -225,6 +237,38 @@ fn hash(origin: &mut Origin<'_>, spec: &MapSpec, visit: &mut impl Visit) -> Resu
             instead: "it is no hash map",
         }),
     }
+}
+
+/// Elements of an array that are in use.
+fn elements<V: FromBytes + IntoBytes + Immutable>(
+    array: &mut Memory<V>,
+    is_used: impl Fn(&V) -> bool,
+    entry: &mut dyn FnMut(Record),
+    record: impl Fn(u32, V) -> Record,
+) -> Result<(), DumpError> {
+    for index in 0..array.entries() {
+        let value = array.read(index)?;
+        if is_used(&value) {
+            entry(record(index, value));
+        }
+    }
+    Ok(())
+}
+
+/// Through the system call: what has a lock cannot be mapped (kernel/bpf/syscall.c `bpf_map_mmap`).
+fn connections(
+    map: Array<MapData, ConnectionValue>,
+    entry: &mut dyn FnMut(Record),
+) -> Result<(), DumpError> {
+    for index in 0..map.len() {
+        let value = map
+            .get(&index, 0)
+            .map_err(|error| open_map(map::CONNECTION.name, error))?;
+        if value.cookie != 0 {
+            entry(Record::connection(index, value));
+        }
+    }
+    Ok(())
 }
 
 fn setting(

@@ -14,7 +14,7 @@ use std::{
 };
 
 use proxy_common::{
-    FrontendKey,
+    FrontendKey, SlotValue,
     map::{self, MapSpec},
 };
 
@@ -26,7 +26,7 @@ use crate::plan::{Op, Snapshot, Transaction, Unit};
 pub struct Fake {
     /// Everything but slots.
     maps: Snapshot,
-    slots: Vec<u32>,
+    slots: Vec<SlotValue>,
     sizes: Sizes,
     faults: Faults,
     writes: u64,
@@ -106,9 +106,9 @@ impl Fake {
             ..snapshot.clone()
         };
         self.slots.clear();
-        for (&base, backends) in &snapshot.slots {
-            let backends = backends.clone();
-            let _ = self.write(&Op::WriteSlots { base, backends });
+        for (&base, slots) in &snapshot.slots {
+            let slots = slots.clone();
+            let _ = self.write(&Op::WriteSlots { base, slots });
         }
     }
 
@@ -136,11 +136,16 @@ impl Fake {
         let start = service.base + service.cluster.offset;
         (start..start + service.cluster.count)
             .map(|slot| {
-                let backend = self
+                let SlotValue {
+                    backend, service, ..
+                } = *self
                     .slots
                     .get(slot as usize)
                     .ok_or(format!("no slot {slot}"))?;
-                let value = self.maps.backends.get(backend);
+                if service != id {
+                    return Err(format!("slot {slot} is of service {service}, not {id}"));
+                }
+                let value = self.maps.backends.get(&backend);
                 value
                     .copied()
                     .ok_or(format!("no backend {backend} of slot {slot}"))
@@ -225,12 +230,13 @@ impl Fake {
                 delete(&mut maps.ranges, &(*bits, key.service_be, key.source))
             }
             Op::DeleteNodeAddr(key) => delete(&mut maps.node_addrs, &key.addr),
-            Op::WriteSlots { base, backends } => {
-                let (start, end) = (*base as usize, *base as usize + backends.len());
+            Op::WriteSlots { base, slots } => {
+                let (start, end) = (*base as usize, *base as usize + slots.len());
                 let fits = end <= entries as usize;
                 if fits {
-                    self.slots.resize(end.max(self.slots.len()), 0);
-                    self.slots[start..end].copy_from_slice(backends);
+                    self.slots
+                        .resize(end.max(self.slots.len()), SlotValue::default());
+                    self.slots[start..end].copy_from_slice(slots);
                 }
                 fits
             }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io};
 
 use aya::maps::lpm_trie;
-use proxy_common::{Counter, LoadValue, RangeKey, SCHEMA, SettingValue, map};
+use proxy_common::{Counter, LoadValue, RangeKey, SCHEMA, SettingValue, SlotValue, map};
 
 use super::{
     Dataplane, Error, Failed, Grace, Outcome,
@@ -94,11 +94,16 @@ impl Kernel {
     /// # Errors
     ///
     /// If the `load` map cannot be read.
-    pub fn loads(&self) -> Result<BTreeMap<u32, LoadValue>, Error> {
+    pub fn loads(&mut self) -> Result<BTreeMap<u32, LoadValue>, Error> {
+        let load = &mut self.maps.load;
         let mut loads = BTreeMap::new();
-        self.maps.load.each(|id, value| {
-            loads.insert(id, value);
-        })?;
+        for index in 0..load.entries() {
+            let value = load.read(index)?;
+            if value.backend != 0 {
+                loads.insert(value.backend, value);
+            }
+        }
+        load.unmap();
         Ok(loads)
     }
 
@@ -154,10 +159,11 @@ impl Kernel {
         ])
     }
 
-    /// Gives memory back that only work on many Services needs: slots that are mapped, and what the
+    /// Gives memory back that only work on many Services needs: arrays that are mapped, and what the
     /// allocator keeps.
     pub fn release_memory(&mut self) {
         self.maps.slot.unmap();
+        self.maps.load.unmap();
         sys::release_freed_memory();
     }
 
@@ -171,24 +177,19 @@ impl Kernel {
     fn write(&mut self, op: &Op) -> Result<(), Error> {
         let maps = &mut self.maps;
         match op {
-            Op::PutBackend(value) => maps.backend.put(&value.id, value),
+            Op::PutBackend(value) => {
+                maps.backend.put(&value.id, value)?;
+                count_connections(maps, value.id);
+                Ok(())
+            }
             Op::DeleteBackend(id) => {
                 maps.backend.delete(id)?;
-                // A count without a backend is never shown, and its id is not used again; a
-                // failure here must not bring back half of what is gone.
-                if let Err(error) = maps.load.delete(id) {
-                    tracing::debug!(%error, backend = id, "connection count left behind");
-                }
+                end_count(maps, *id);
                 Ok(())
             }
-            Op::WriteSlots { base, backends } => {
-                for (index, &backend) in (*base..).zip(backends) {
-                    maps.slot
-                        .write(index, backend)
-                        .map_err(slot_error("write to"))?;
-                }
-                Ok(())
-            }
+            Op::WriteSlots { base, slots } => (*base..)
+                .zip(slots)
+                .try_for_each(|(index, slot)| maps.slot.write(index, slot)),
             Op::PutService(value) => maps.service.put(&value.id, value),
             Op::DeleteService(id) => maps.service.delete(id),
             Op::PutName(id, value) => maps.name.put(id, value),
@@ -278,8 +279,7 @@ impl Dataplane for Kernel {
             let end = service.base.saturating_add(service.slots());
             let run = (service.base..end.min(maps.slot.entries()))
                 .map(|index| maps.slot.read(index))
-                .collect::<io::Result<Vec<u32>>>()
-                .map_err(slot_error("read"))?;
+                .collect::<Result<Vec<SlotValue>, _>>()?;
             if !run.is_empty() {
                 snapshot.slots.insert(service.base, run);
             }
@@ -292,10 +292,38 @@ impl Dataplane for Kernel {
     }
 }
 
-fn slot_error(what: &'static str) -> impl Fn(io::Error) -> Error {
-    move |source| Error::Map {
-        what,
-        map: map::SLOT.name,
-        source,
+/// Gives a backend its element in `load`, unless a living one has it: then it is not counted, which
+/// only shows.
+fn count_connections(maps: &mut Maps, backend: u32) {
+    let claimed = maps.load.read(LoadValue::index(backend)).and_then(|now| {
+        let free =
+            now.backend == 0 || now.backend != backend && maps.backend.get(&now.backend)?.is_none();
+        let value = LoadValue {
+            backend,
+            ..LoadValue::default()
+        };
+        match free {
+            true => maps.load.write(LoadValue::index(backend), &value),
+            false => Ok(()),
+        }
+    });
+    if let Err(error) = claimed {
+        tracing::debug!(%error, backend, "connections are not counted");
+    }
+}
+
+/// Frees the element of a backend. If it stays, the next backend that wants it finds its owner dead.
+fn end_count(maps: &mut Maps, backend: u32) {
+    let freed =
+        maps.load
+            .read(LoadValue::index(backend))
+            .and_then(|now| match now.backend == backend {
+                true => maps
+                    .load
+                    .write(LoadValue::index(backend), &LoadValue::default()),
+                false => Ok(()),
+            });
+    if let Err(error) = freed {
+        tracing::debug!(%error, backend, "connection count left behind");
     }
 }

@@ -1,21 +1,21 @@
 //! Typed handles to the pinned maps.
 
-use std::os::fd::AsFd as _;
-
 use aya::{
     Ebpf, Pod,
     maps::{Array, LpmTrie, Map, MapData, MapError, PerCpuArray},
 };
 use proxy_common::{
     AffinityKey, AffinityValue, BackendValue, FrontendKey, FrontendValue, LoadValue, NameValue,
-    NodeAddrKey, NodeAddrValue, RangeKey, ServiceValue, SettingValue,
+    NodeAddrKey, NodeAddrValue, RangeKey, ServiceValue, SettingValue, SlotValue,
     map::{self, MapSpec},
 };
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 use super::{
+    memory::Memory,
     pins::{Pins, open_map},
     start::StartError,
-    sys::SlotMapping,
     table::Table,
 };
 
@@ -25,9 +25,9 @@ pub(super) struct Maps {
     pub(super) frontend: Table<FrontendKey, FrontendValue>,
     pub(super) service: Table<u32, ServiceValue>,
     pub(super) name: Table<u32, NameValue>,
-    pub(super) slot: SlotMapping,
+    pub(super) slot: Memory<SlotValue>,
     pub(super) backend: Table<u32, BackendValue>,
-    pub(super) load: Table<u32, LoadValue>,
+    pub(super) load: Memory<LoadValue>,
     pub(super) affinity: Table<AffinityKey, AffinityValue>,
     pub(super) range: LpmTrie<MapData, RangeKey, u32>,
     pub(super) node_addr: Table<NodeAddrKey, NodeAddrValue>,
@@ -54,9 +54,9 @@ impl Maps {
             frontend: table(&mut origin, &map::FRONTEND)?,
             service: table(&mut origin, &map::SERVICE)?,
             name: table(&mut origin, &map::NAME)?,
-            slot: slots(&mut origin)?,
+            slot: memory(&mut origin, &map::SLOT)?,
             backend: table(&mut origin, &map::BACKEND)?,
-            load: table(&mut origin, &map::LOAD)?,
+            load: memory(&mut origin, &map::LOAD)?,
             affinity: table(&mut origin, &map::AFFINITY)?,
             range: typed(&mut origin, &map::RANGE)?,
             node_addr: table(&mut origin, &map::NODE_ADDR)?,
@@ -96,22 +96,10 @@ fn untyped(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Map, StartError> {
     }
 }
 
-/// As [`Maps::open`], one map.
-pub(super) fn slots(origin: &mut Origin<'_>) -> Result<SlotMapping, StartError> {
-    let spec = &map::SLOT;
-    let Map::Array(data) = untyped(origin, spec)? else {
-        return Err(StartError::Missing {
-            what: format!("array {}", spec.name),
-        });
-    };
-    let entries = data
-        .info()
-        .map_err(|error| open_map(spec.name, error))?
-        .max_entries();
-    let fd = data
-        .fd()
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(|error| open_map(spec.name, MapError::IoError(error)))?;
-    Ok(SlotMapping::new(fd, entries))
+/// As [`Maps::open`], one array that is mapped into memory.
+pub(super) fn memory<V: FromBytes + IntoBytes + Immutable>(
+    origin: &mut Origin<'_>,
+    spec: &MapSpec,
+) -> Result<Memory<V>, StartError> {
+    Memory::new(untyped(origin, spec)?, spec)
 }

@@ -10,6 +10,7 @@ mod kernel;
 mod links;
 mod load;
 mod maps;
+mod memory;
 mod orphans;
 mod pins;
 mod programs;

@@ -9,9 +9,9 @@ use std::{
 };
 
 use proxy_common::{
-    Address, AffinityKey, AffinityScope, AffinityValue, BackendValue, FlowKey, FlowState,
-    FlowValue, FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey,
-    NodeAddrValue, PeerKey, PeerValue, RangeKey, ServiceValue, addr, map,
+    Address, AffinityKey, AffinityScope, AffinityValue, BackendValue, ConnectionValue, FlowKey,
+    FlowState, FlowValue, FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey,
+    NodeAddrValue, PeerKey, PeerValue, RangeKey, ServiceValue, SlotValue, addr, map,
 };
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use zerocopy::{Immutable, KnownLayout, TryFromBytes};
@@ -44,8 +44,6 @@ impl Record {
             names(read(key)?, read(value)?)
         } else if name == map::BACKEND.name {
             backend(read(key)?, read(value)?)
-        } else if name == map::LOAD.name {
-            load(read(key)?, read(value)?)
         } else if name == map::AFFINITY.name {
             affinity(read(key)?, read(value)?)
         } else if name == map::PEER.name {
@@ -69,6 +67,48 @@ impl Record {
             Field::Text(format!("0x{digits}"))
         };
         Self(vec![("rawKey", hex(key)), ("rawValue", hex(value))])
+    }
+
+    /// An element of the `slot` array.
+    pub(super) fn slot(index: u32, value: SlotValue) -> Self {
+        Self(vec![
+            ("slot", index.into()),
+            ("service", value.service.into()),
+            ("backend", value.backend.into()),
+            ("address", value.addr.into()),
+            ("port", value.port.into()),
+        ])
+    }
+
+    /// An element of the `load` array.
+    pub(super) fn load(_: u32, value: LoadValue) -> Self {
+        Self(vec![
+            ("backend", value.backend.into()),
+            ("connections", value.connections.into()),
+            ("total", value.total.into()),
+        ])
+    }
+
+    /// An element of the `connection` array.
+    pub(super) fn connection(_: u32, value: ConnectionValue) -> Self {
+        let PeerValue {
+            vip,
+            addr,
+            vip_port,
+            port,
+            service,
+            backend,
+        } = value.connected;
+        Self(vec![
+            ("cookie", value.cookie.into()),
+            ("vip", vip.into()),
+            ("vipPort", vip_port.into()),
+            ("address", addr.into()),
+            ("port", port.into()),
+            ("service", service.into()),
+            ("backend", backend.into()),
+            ("counted", value.counted.into()),
+        ])
     }
 
     /// An entry of the `range` trie.
@@ -146,14 +186,6 @@ fn backend(key: u32, value: BackendValue) -> Record {
         ("weight", value.weight.into()),
         ("state", value.state.name().into()),
         ("flags", set_flags(value.flags.into(), &flags)),
-    ])
-}
-
-fn load(key: u32, value: LoadValue) -> Record {
-    Record(vec![
-        ("backend", key.into()),
-        ("connections", value.connections.into()),
-        ("total", value.total.into()),
     ])
 }
 
@@ -258,7 +290,7 @@ macro_rules! numbers {
         }
     )*};
 }
-numbers!(u8, u16, u32, u64, i64);
+numbers!(u8, u16, u32, u64, i32);
 
 impl From<&str> for Field {
     fn from(text: &str) -> Self {
@@ -354,11 +386,11 @@ mod tests {
     #[test]
     fn connections_below_zero_stay_below_zero() {
         let value = LoadValue {
+            backend: 3,
             connections: -1,
             total: u64::MAX,
         };
-        let key = 3u32;
-        let record = Record::decode("load", key.as_bytes(), value.as_bytes()).unwrap();
+        let record = Record::load(3, value);
         assert_eq!(
             serde_json::to_string(&record).unwrap(),
             format!(r#"{{"backend":3,"connections":-1,"total":{}}}"#, u64::MAX)

@@ -19,7 +19,7 @@ use std::{
 
 use proxy_common::{
     BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, Protocol, Scheduler,
-    ServiceValue, Window, addr, map,
+    ServiceValue, SlotValue, Window, addr, map,
 };
 
 use super::{
@@ -244,7 +244,13 @@ fn entries(v4: u16, v6: Option<u16>) -> Transaction {
             }));
             ops.push(Op::WriteSlots {
                 base: id,
-                backends: vec![id],
+                slots: vec![SlotValue {
+                    addr: addr::from_ip(ip),
+                    backend: id,
+                    service: id,
+                    port,
+                    reserved: [0; 3],
+                }],
             });
         }
         ops.push(Op::PutService(ServiceValue {

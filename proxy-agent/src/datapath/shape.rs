@@ -6,9 +6,9 @@
 use aya::maps::MapInfo;
 use aya_obj::generated::bpf_map_type::{self, *};
 use proxy_common::{
-    AffinityKey, AffinityValue, BackendValue, FlowKey, FlowValue, FrontendKey, FrontendValue,
-    LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, RangeKey,
-    ServiceValue, SettingValue, SockValue,
+    AffinityKey, AffinityValue, BackendValue, ConnectionValue, FlowKey, FlowValue, FrontendKey,
+    FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue,
+    RangeKey, ServiceValue, SettingValue, SlotValue, SockValue,
     map::{self, MapSpec},
 };
 
@@ -52,6 +52,16 @@ const fn shape(spec: MapSpec, kind: bpf_map_type, key: usize, value: usize, flag
     }
 }
 
+const fn array<V>(spec: MapSpec, flags: u32) -> Shape {
+    shape(
+        spec,
+        BPF_MAP_TYPE_ARRAY,
+        size_of::<u32>(),
+        size_of::<V>(),
+        flags,
+    )
+}
+
 const fn hash<K, V>(spec: MapSpec) -> Shape {
     shape(
         spec,
@@ -74,20 +84,15 @@ const fn lru<K, V>(spec: MapSpec) -> Shape {
 
 /// All maps of the contract.
 pub const SHAPES: [Shape; map::ALL.len()] = [
-    shape(
-        map::SETTING,
-        BPF_MAP_TYPE_ARRAY,
-        4,
-        size_of::<SettingValue>(),
-        0,
-    ),
+    array::<SettingValue>(map::SETTING, 0),
     hash::<FrontendKey, FrontendValue>(map::FRONTEND),
     hash::<u32, ServiceValue>(map::SERVICE),
     hash::<u32, NameValue>(map::NAME),
-    shape(map::SLOT, BPF_MAP_TYPE_ARRAY, 4, 4, MMAPABLE),
+    array::<SlotValue>(map::SLOT, MMAPABLE),
     hash::<u32, BackendValue>(map::BACKEND),
-    hash::<u32, LoadValue>(map::LOAD),
+    array::<LoadValue>(map::LOAD, MMAPABLE),
     lru::<AffinityKey, AffinityValue>(map::AFFINITY),
+    array::<ConnectionValue>(map::CONNECTION, MMAPABLE),
     shape(
         map::SOCK,
         BPF_MAP_TYPE_SK_STORAGE,

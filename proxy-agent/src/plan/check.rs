@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proxy_common::{BackendState, BackendValue, FrontendValue, addr};
+use proxy_common::{BackendState, BackendValue, FrontendValue, SlotValue, addr};
 
 use super::{Snapshot, claims::is_whole};
 
@@ -80,8 +80,8 @@ impl Snapshot {
                 };
                 let all = backends.get(&id).into_iter().flatten();
                 let members = all.filter(|backend| backend.flags & flag != 0);
-                let members: BTreeSet<u32> = members.map(|backend| backend.id).collect();
-                if slots.len() != members.len() || !slots.iter().all(|id| members.contains(id)) {
+                let members: BTreeSet<SlotValue> = members.map(slot).collect();
+                if slots.len() != members.len() || !slots.iter().all(|s| members.contains(s)) {
                     faults.push(format!(
                         "window {name} of service {id} has slots {slots:?}, but backends {members:?}"
                     ));
@@ -140,5 +140,16 @@ impl Snapshot {
                 faults.push(format!("the runs of services {id} and {other} overlap"));
             }
         }
+    }
+}
+
+/// How a backend stands in the lists of its service.
+fn slot(backend: &&BackendValue) -> SlotValue {
+    SlotValue {
+        addr: backend.addr,
+        backend: backend.id,
+        service: backend.service,
+        port: backend.port,
+        reserved: [0; 3],
     }
 }

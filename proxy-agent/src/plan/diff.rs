@@ -29,9 +29,9 @@ pub(super) fn update(
     let mut backends = Backend::wanted(&desired.selection.candidates);
     let join = join(&old.backends, &mut backends);
 
-    let mut layout = Layout::of(&backends);
+    let mut layout = Layout::of(&backends, id);
     let count = layout.slots.len() as u32;
-    let same_slots = !old.stale.slots && layout.slots == Layout::of(&old.backends).slots;
+    let same_slots = !old.stale.slots && layout.slots == Layout::of(&old.backends, id).slots;
     let run = match count {
         0 => None,
         _ if same_slots => old.run,
@@ -62,9 +62,9 @@ pub(super) fn update(
         draft.write(Stage::BackendsGo, Op::DeleteBackend(was.id), undo);
     }
     if let Some(Run { base, .. }) = run.filter(|_| !same_slots) {
-        layout = Layout::of(&backends);
-        let backends = layout.slots;
-        draft.write(Stage::Slots, Op::WriteSlots { base, backends }, None);
+        layout = Layout::of(&backends, id);
+        let slots = layout.slots;
+        draft.write(Stage::Slots, Op::WriteSlots { base, slots }, None);
     }
 
     let mut new = Entry {

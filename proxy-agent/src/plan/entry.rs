@@ -5,7 +5,7 @@
 use ipnet::IpNet;
 use proxy_common::{
     Address, BackendState, BackendValue, FrontendKey, FrontendValue, NameValue, Protocol, RangeKey,
-    ServiceValue, Window, addr,
+    ServiceValue, SlotValue, Window, addr,
 };
 
 use super::{Frontend, claims::Claim, slots::Run};
@@ -63,7 +63,7 @@ pub(super) struct Stale {
 /// A service's list of slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
-    pub(super) slots: Vec<u32>,
+    pub(super) slots: Vec<SlotValue>,
     pub(super) local: Window,
     pub(super) cluster: Window,
 }
@@ -101,6 +101,17 @@ impl Backend {
         }
     }
 
+    /// Its value in a slot.
+    const fn slot(&self, service: u32) -> SlotValue {
+        SlotValue {
+            addr: self.addr,
+            backend: self.id,
+            service,
+            port: self.port,
+            reserved: [0; 3],
+        }
+    }
+
     /// Backends without ids, by address and port, each once. Policy sorts by `IpAddr`, which within
     /// a family is the order of the map form.
     pub(super) fn wanted(candidates: &[Candidate]) -> Vec<Self> {
@@ -128,10 +139,10 @@ impl Backend {
 
 impl Layout {
     /// `[local only | local and cluster | cluster only]`, each by address and port.
-    pub(super) fn of(backends: &[Backend]) -> Self {
+    pub(super) fn of(backends: &[Backend], service: u32) -> Self {
         let part = |flags: u8| {
             let is = move |b: &&Backend| b.flags & Backend::IN_WINDOW == flags;
-            backends.iter().filter(is).map(|backend| backend.id)
+            backends.iter().filter(is).map(|b| b.slot(service))
         };
         let mut slots = Vec::with_capacity(backends.iter().filter(|b| b.is_active()).count());
         slots.extend(part(BackendValue::IN_LOCAL));
@@ -266,14 +277,28 @@ mod tests {
     #[test]
     fn slots_are_local_only_then_both_then_cluster_only_each_by_address() {
         let (local, cluster) = (BackendValue::IN_LOCAL, BackendValue::IN_CLUSTER);
-        let layout = Layout::of(&[
-            backend(1, cluster),
-            backend(2, local | cluster),
-            backend(3, 0),
-            backend(4, local),
-            backend(5, local | cluster | BackendValue::ON_NODE),
-        ]);
-        assert_eq!(layout.slots, [4, 2, 5, 1]);
+        let layout = Layout::of(
+            &[
+                backend(1, cluster),
+                backend(2, local | cluster),
+                backend(3, 0),
+                backend(4, local),
+                backend(5, local | cluster | BackendValue::ON_NODE),
+            ],
+            7,
+        );
+        let order: Vec<_> = layout
+            .slots
+            .iter()
+            .map(|s| (s.backend, s.addr[15]))
+            .collect();
+        assert_eq!(order, [(4, 4), (2, 2), (5, 5), (1, 1)]);
+        assert!(
+            layout
+                .slots
+                .iter()
+                .all(|slot| (slot.service, slot.port) == (7, 80))
+        );
         assert_eq!(
             layout.local,
             Window {
@@ -292,9 +317,9 @@ mod tests {
 
     #[test]
     fn an_empty_window_stands_at_offset_zero() {
-        let layout = Layout::of(&[backend(1, BackendValue::IN_LOCAL)]);
+        let layout = Layout::of(&[backend(1, BackendValue::IN_LOCAL)], 7);
         assert_eq!(layout.cluster, Window::default());
-        assert_eq!(Layout::of(&[backend(1, 0)]), Layout::default());
+        assert_eq!(Layout::of(&[backend(1, 0)], 7), Layout::default());
     }
 
     #[test]

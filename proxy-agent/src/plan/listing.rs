@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, net::SocketAddr};
 
-use proxy_common::{Address, BackendValue, FrontendValue, NodeAddrValue, addr};
+use proxy_common::{Address, BackendValue, FrontendValue, NodeAddrValue, SlotValue, addr};
 
 use super::{Snapshot, claims::is_whole, transaction::names};
 
@@ -44,7 +44,7 @@ impl Snapshot {
                     .skip(window.offset as usize)
                     .take(window.count as usize);
                 slots
-                    .map(|slot| self.slot(*slot))
+                    .map(|slot| self.slot(slot))
                     .collect::<Vec<String>>()
                     .join(" ")
             };
@@ -103,10 +103,13 @@ impl Snapshot {
         })
     }
 
-    fn slot(&self, id: u32) -> String {
-        match self.backends.get(&id) {
-            Some(backend) => endpoint(&backend.addr, backend.port).to_string(),
-            None => format!("#{id}"),
+    /// The endpoint, or the id of a slot that contradicts the backends.
+    fn slot(&self, slot: &SlotValue) -> String {
+        match self.backends.get(&slot.backend) {
+            Some(backend) if (backend.addr, backend.port) == (slot.addr, slot.port) => {
+                endpoint(&slot.addr, slot.port).to_string()
+            }
+            _ => format!("#{}", slot.backend),
         }
     }
 }

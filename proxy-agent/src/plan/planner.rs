@@ -9,7 +9,7 @@ use std::{
     fmt,
 };
 
-use proxy_common::{Address, Protocol};
+use proxy_common::{Address, Protocol, map};
 
 use super::{
     DesiredService, Op, Transaction,
@@ -95,8 +95,8 @@ impl Planner {
             services: HashMap::new(),
             ids: BTreeMap::new(),
             claims: Claims::default(),
-            service_ids: Ids::new(),
-            backend_ids: Ids::new(),
+            service_ids: Ids::new(u32::MAX),
+            backend_ids: Ids::new(map::LOAD.entries),
             slots: Slots::new(slots),
             node: BTreeMap::new(),
             node_wanted: None,

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, str::FromStr};
 use ipnet::IpNet;
 use proxy_common::{
     Address, BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, NodeAddrKey,
-    NodeAddrValue, Protocol, Scheduler, ServiceValue, Window, addr,
+    NodeAddrValue, Protocol, Scheduler, ServiceValue, SlotValue, Window, addr,
 };
 
 use super::{
@@ -78,11 +78,11 @@ fn read_op(text: &str) -> Option<Op> {
         ("delete", "backend") => Op::DeleteBackend(words.number()?),
         ("write", "slots") => {
             let base = words.next()?.strip_suffix("..")?.parse().ok()?;
-            let list = std::mem::take(&mut words.0).trim();
-            let list = list.strip_prefix('[')?.strip_suffix(']')?;
-            let ids = list.split(',').map(str::trim).filter(|id| !id.is_empty());
-            let backends = ids.map(|id| id.parse().ok()).collect::<Option<_>>()?;
-            Op::WriteSlots { base, backends }
+            let service = words.field("service=")?;
+            let list = std::mem::take(&mut words.0).split_whitespace();
+            let slots = list.map(|slot| read_slot(slot, service));
+            let slots = slots.collect::<Option<_>>()?;
+            Op::WriteSlots { base, slots }
         }
         ("put", "service") => Op::PutService(read_service(&mut words)?),
         ("delete", "service") => Op::DeleteService(words.number()?),
@@ -136,6 +136,19 @@ fn read_backend(words: &mut Words<'_>) -> Option<BackendValue> {
         weight: words.field("weight=")?,
         flags: words.field("flags=")?,
         reserved: 0,
+    })
+}
+
+/// `7@10.0.0.1:80`
+fn read_slot(text: &str, service: u32) -> Option<SlotValue> {
+    let (backend, at) = text.split_once('@')?;
+    let (addr, port) = Words(at).endpoint()?;
+    Some(SlotValue {
+        addr,
+        backend: backend.parse().ok()?,
+        service,
+        port,
+        reserved: [0; 3],
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use proxy_common::{BackendValue, FrontendValue, NameValue, Protocol, RangeKey, ServiceValue};
+use proxy_common::{BackendValue, FrontendValue, NameValue, Protocol, RangeKey, ServiceValue, map};
 
 use super::{
     Op, Planner, Snapshot,
@@ -22,8 +22,8 @@ impl Planner {
     pub fn restore(snapshot: &Snapshot, slots: u32) -> Self {
         let mut planner = Self::new(slots);
         planner.resync(snapshot);
-        planner.service_ids = Ids::restore(used_services(snapshot));
-        planner.backend_ids = Ids::restore(snapshot.backends.keys().copied());
+        planner.service_ids = Ids::restore(used_services(snapshot), u32::MAX);
+        planner.backend_ids = Ids::restore(snapshot.backends.keys().copied(), map::LOAD.entries);
         planner
     }
 
@@ -82,7 +82,7 @@ impl Planner {
             let backends = entry.backends.iter().map(|b| (b.id, b.value(id, protocol)));
             snapshot.backends.extend(backends);
             if let Some(run) = entry.run {
-                let slots = Layout::of(&entry.backends).slots;
+                let slots = Layout::of(&entry.backends, id).slots;
                 snapshot.slots.insert(run.base, slots);
             }
             for Range { bits, key } in &entry.ranges {
@@ -131,7 +131,7 @@ impl Planner {
             0 => None,
             _ => self.slots.reserve(value.base, slots),
         };
-        let layout = Layout::of(&backends);
+        let layout = Layout::of(&backends, id);
         let held = snapshot.slots.get(&value.base).filter(|_| slots > 0);
         let stale = Stale {
             record: value.id != id,

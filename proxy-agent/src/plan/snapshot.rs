@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proxy_common::{BackendValue, FrontendKey, FrontendValue, NameValue, ServiceValue};
+use proxy_common::{BackendValue, FrontendKey, FrontendValue, NameValue, ServiceValue, SlotValue};
 
 /// All entries of the maps that the agent writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Snapshot {
     /// Map `backend`.
     pub backends: BTreeMap<u32, BackendValue>,
     /// Map `slot`: runs by first slot, as far as service records point to them.
-    pub slots: BTreeMap<u32, Vec<u32>>,
+    pub slots: BTreeMap<u32, Vec<SlotValue>>,
     /// Map `range`: prefix length and data, as [`RangeKey`](proxy_common::RangeKey) says.
     pub ranges: BTreeMap<(u32, [u8; 4], [u8; 16]), ()>,
     /// Map `node_addr`.

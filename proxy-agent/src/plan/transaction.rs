@@ -4,7 +4,7 @@ use std::fmt;
 
 use proxy_common::{
     BackendValue, FrontendKey, FrontendValue, NameValue, NodeAddrKey, NodeAddrValue, Protocol,
-    RangeKey, ServiceValue, addr,
+    RangeKey, ServiceValue, SlotValue, addr,
 };
 
 use crate::model::ServiceKey;
@@ -20,8 +20,8 @@ pub enum Op {
     WriteSlots {
         /// First slot.
         base: u32,
-        /// Backend ids.
-        backends: Vec<u32>,
+        /// Part of the list of one service.
+        slots: Vec<SlotValue>,
     },
     /// Insert or replace a service record: the flip. The key is `value.id`.
     PutService(ServiceValue),
@@ -122,7 +122,14 @@ impl fmt::Display for Op {
                 b.flags
             ),
             Self::DeleteBackend(id) => write!(f, "delete backend {id}"),
-            Self::WriteSlots { base, backends } => write!(f, "write slots {base}.. {backends:?}"),
+            Self::WriteSlots { base, slots } => {
+                let service = slots.first().map_or(0, |slot| slot.service);
+                write!(f, "write slots {base}.. service={service}")?;
+                slots.iter().try_for_each(|slot| {
+                    let at = endpoint(&slot.addr, slot.port);
+                    write!(f, " {}@{at}", slot.backend)
+                })
+            }
             Self::PutService(s) => write!(
                 f,
                 "put service {} generation={} base={} local={}+{} cluster={}+{} affinity={}s {} has_any={}",

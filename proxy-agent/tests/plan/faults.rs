@@ -82,7 +82,10 @@ fn without_slots_a_service_stays_as_it_is_until_the_grace_period_has_passed() {
     assert_eq!(cluster.planner.retry(), [key("web")]);
     let plan = cluster.set(web("web", "10.96.0.1", &[3, 4]));
     assert!(plan.refused.is_empty());
-    assert_eq!(ops(&plan.transaction)[1], "write slots 0.. [3, 4]");
+    assert_eq!(
+        ops(&plan.transaction)[1],
+        "write slots 0.. service=1 3@10.0.0.3:8080 4@10.0.0.4:8080"
+    );
 }
 
 #[test]
@@ -106,7 +109,10 @@ fn the_run_of_a_failed_unit_rests_too_since_programs_may_have_seen_it() {
     let _ = cluster.set(web("web", "10.96.0.1", &[2]));
     assert_eq!(cluster.planner.usage().resting, 1);
     let plan = cluster.set(web("web", "10.96.0.1", &[2]));
-    assert_eq!(ops(&plan.transaction)[1], "write slots 2.. [3]");
+    assert_eq!(
+        ops(&plan.transaction)[1],
+        "write slots 2.. service=1 3@10.0.0.2:8080"
+    );
     assert!(ops(&plan.transaction)[2].starts_with("put service 1 generation=3"));
 }
 

@@ -75,8 +75,8 @@ proptest! {
             let before = cluster.maps();
             let plan = cluster.planner.plan(changes([new]));
             for op in plan.transaction.units.iter().flat_map(|unit| &unit.ops) {
-                if let proxy_agent::plan::Op::WriteSlots { base, backends } = op {
-                    let end = base + backends.len() as u32;
+                if let proxy_agent::plan::Op::WriteSlots { base, slots } = op {
+                    let end = base + slots.len() as u32;
                     let used = before.services.values().map(|s| (s.base, s.base + s.slots()));
                     for (start, stop) in resting.iter().copied().chain(used) {
                         prop_assert!(end <= start || stop <= *base, "{op} in {start}..{stop}");

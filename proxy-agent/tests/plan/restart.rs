@@ -215,7 +215,10 @@ fn whatever_the_maps_hold_a_full_plan_puts_it_right() {
             maps.services.values_mut().for_each(|s| s.id = 5)
         }),
         ("slots", |maps| {
-            maps.slots.values_mut().flatten().for_each(|slot| *slot = 1)
+            maps.slots
+                .values_mut()
+                .flatten()
+                .for_each(|slot| slot.backend = 1)
         }),
         ("bases", |maps| {
             maps.services.values_mut().for_each(|s| s.base += 1)

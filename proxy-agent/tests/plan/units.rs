@@ -13,7 +13,7 @@ fn a_new_service_is_written_from_its_backends_to_its_frontends() {
         [
             "put backend 1 generation=1 service=1 10.0.0.1:8080 TCP active weight=1 flags=2",
             "put backend 2 generation=1 service=1 10.0.0.2:8080 TCP active weight=1 flags=2",
-            "write slots 0.. [1, 2]",
+            "write slots 0.. service=1 1@10.0.0.1:8080 2@10.0.0.2:8080",
             "put service 1 generation=1 base=0 local=0+0 cluster=0+2 affinity=0s random has_any=1",
             "put name 1 default/web:http/TCP/IPv4",
             "put frontend 10.96.0.1:80 TCP service=1 ClusterIP flags=0",
@@ -31,7 +31,7 @@ fn an_endpoint_change_writes_backends_a_fresh_run_and_one_record_but_no_frontend
         ops(&plan.transaction),
         [
             "put backend 3 generation=1 service=1 10.0.0.3:8080 TCP active weight=1 flags=2",
-            "write slots 2.. [2, 3]",
+            "write slots 2.. service=1 2@10.0.0.2:8080 3@10.0.0.3:8080",
             "put service 1 generation=2 base=2 local=0+0 cluster=0+2 affinity=0s random has_any=1",
             "delete backend 1",
         ]

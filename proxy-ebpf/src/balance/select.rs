@@ -12,9 +12,9 @@ use crate::{
     report::count,
 };
 
-/// How often a choice is made. A slot has no usable backend if the list was replaced after we had
-/// read the Service, so that each further choice reads it anew. Then also the place in the list moves
-/// on, should it be the slot that is wrong.
+/// How often a choice is made. A slot is not of this Service if its run was reused after we had read
+/// the Service, so that each further choice reads it anew. Then also the place in the list moves on,
+/// should it be the slot that is wrong.
 const ATTEMPTS: u32 = 5;
 
 /// Why a Service has no backend for a client.
@@ -121,9 +121,18 @@ impl Open {
             .base
             .wrapping_add(self.window.offset)
             .wrapping_add(index);
-        let id = SLOT.get_ptr(slot)?;
+        let slot = SLOT.get_ptr(slot)?;
         // SAFETY: an element of an array map.
-        self.backend(unsafe { id.read_volatile() })
+        let slot = unsafe { slot.read_volatile() };
+        let usable = slot.backend != 0 && slot.service == self.frontend.service;
+        usable.then(|| Backend {
+            id: slot.backend,
+            at: Endpoint {
+                // SAFETY: a field of a value on our stack.
+                addr: unsafe { Words::read(&raw const slot.addr) },
+                port: slot.port,
+            },
+        })
     }
 
     /// The backend that the client used last, if that is not too long ago and the backend is still

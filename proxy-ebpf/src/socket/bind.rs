@@ -9,8 +9,8 @@ use crate::{
     report::count,
     settings,
     socket::{
-        ALLOW,
-        context::{Family, Namespace, refuse},
+        ALLOW, connection,
+        context::{self, Family, Namespace, refuse},
         memory,
     },
 };
@@ -28,18 +28,11 @@ pub fn guard<F: Family>(ctx: &SockContext) -> i32 {
     if !settings::port_guard() {
         return ALLOW;
     }
-    // SAFETY: fields of the hook's context, which the verifier checks.
-    let (protocol, port) = unsafe {
-        (
-            (&raw const (*ctx.sock).protocol).read_volatile(),
-            (&raw const (*ctx.sock).src_port).read_volatile() as u16,
-        )
+    let Some(protocol) = context::own_protocol(ctx) else {
+        return ALLOW;
     };
-    let protocol = match protocol {
-        6 => Protocol::Tcp,
-        17 => Protocol::Udp,
-        _ => return ALLOW,
-    };
+    // SAFETY: a field of the hook's context, which the verifier checks.
+    let port = unsafe { (&raw const (*ctx.sock).src_port).read_volatile() as u16 };
     let addr = F::bound(ctx.sock);
     let any = addr.unspecified();
     let taken = if !addr.is(any) {
@@ -59,8 +52,14 @@ pub fn guard<F: Family>(ctx: &SockContext) -> i32 {
 /// SMB) does not pass here (net/ipv4/af_inet.c `inet_release`).
 #[inline(always)]
 pub fn release(ctx: &SockContext) -> i32 {
-    if let Some(mut memory) = memory::of_released(ctx) {
-        memory.uncount();
+    match context::own_protocol(ctx) {
+        Some(Protocol::Tcp) => connection::release(ctx),
+        Some(Protocol::Udp) => {
+            if let Some(memory) = memory::of_released(ctx) {
+                memory.connection().uncount();
+            }
+        }
+        _ => {}
     }
     ALLOW
 }

@@ -3,7 +3,7 @@
 //! `tcp_sendmsg_fastopen`).
 
 use aya_ebpf::{helpers::bpf_get_prandom_u32, programs::SockAddrContext};
-use proxy_common::Counter;
+use proxy_common::{Counter, Protocol};
 
 use crate::{
     address::Endpoint,
@@ -13,9 +13,10 @@ use crate::{
     },
     report::count,
     socket::{
-        ALLOW,
+        ALLOW, connection,
         context::{self, Family, Namespace},
-        memory, refusal,
+        memory::{self, Memory},
+        refusal,
     },
 };
 
@@ -39,20 +40,20 @@ pub fn connect<F: Family>(ctx: &SockAddrContext) -> i32 {
     let open = match found {
         Found::Open(open) => open,
         Found::Nothing => {
-            leave(ctx, destination);
+            leave(ctx, protocol, destination);
             return ALLOW;
         }
         Found::Ranged => {
             count(Counter::SocketLeft);
-            leave(ctx, destination);
+            leave(ctx, protocol, destination);
             return ALLOW;
         }
         Found::UnknownPort => {
-            fail(ctx);
+            fail(ctx, protocol);
             return refusal::unknown_port(destination, protocol);
         }
         Found::Closed(why, service) => {
-            fail(ctx);
+            fail(ctx, protocol);
             return refusal::closed(why, service, destination, protocol);
         }
     };
@@ -60,14 +61,18 @@ pub fn connect<F: Family>(ctx: &SockAddrContext) -> i32 {
     let backend = match open.choose(&Connecting(ctx)) {
         Ok(backend) => backend,
         Err(why) => {
-            fail(ctx);
+            fail(ctx, protocol);
             return refusal::closed(why, service, destination, protocol);
         }
     };
-    let Some(mut memory) = memory::make(ctx) else {
+    let connection = match protocol {
+        Protocol::Tcp => connection::make(ctx),
+        _ => memory::make(ctx).map(Memory::connection),
+    };
+    let Some(mut connection) = connection else {
         return refusal::no_memory();
     };
-    memory.connect(memory::translation(destination, service, &backend));
+    connection.connect(memory::translation(destination, service, &backend));
     context::set_endpoint::<F>(ctx, backend.at);
     count(Counter::SocketTranslated);
     ALLOW
@@ -91,8 +96,12 @@ impl Client for Connecting<'_> {
 
 /// The socket connects to an address that is no Service's.
 #[inline(always)]
-fn leave(ctx: &SockAddrContext, destination: Endpoint) {
-    if let Some(mut memory) = memory::of(ctx) {
+fn leave(ctx: &SockAddrContext, protocol: Protocol, destination: Endpoint) {
+    if let Protocol::Tcp = protocol {
+        if let Some(mut connection) = connection::of(ctx) {
+            connection.disconnect();
+        }
+    } else if let Some(mut memory) = memory::of(ctx) {
         memory.disconnect();
         memory.address_directly(ctx, destination);
     }
@@ -100,10 +109,15 @@ fn leave(ctx: &SockAddrContext, destination: Endpoint) {
 
 /// The call fails. A UDP socket that was connected before stays so, with its translation.
 #[inline(always)]
-fn fail(ctx: &SockAddrContext) {
-    if !context::is_connected(ctx)
-        && let Some(mut memory) = memory::of(ctx)
-    {
-        memory.disconnect();
+fn fail(ctx: &SockAddrContext, protocol: Protocol) {
+    if context::is_connected(ctx) {
+        return;
+    }
+    let connection = match protocol {
+        Protocol::Tcp => connection::of(ctx),
+        _ => memory::of(ctx).map(Memory::connection),
+    };
+    if let Some(mut connection) = connection {
+        connection.disconnect();
     }
 }

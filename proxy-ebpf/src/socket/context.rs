@@ -113,7 +113,12 @@ pub fn set_endpoint<F: Family>(ctx: &SockAddrContext, to: Endpoint) {
 /// UDP-Lite passes the same hooks and is no protocol of Services; SCTP belongs to the packet path.
 #[inline(always)]
 pub fn protocol(ctx: &SockAddrContext) -> Option<Protocol> {
-    match unsafe { (&raw const (*ctx.sock_addr).protocol).read_volatile() } {
+    translated(unsafe { (&raw const (*ctx.sock_addr).protocol).read_volatile() })
+}
+
+#[inline(always)]
+fn translated(number: u32) -> Option<Protocol> {
+    match number {
         6 => Some(Protocol::Tcp),
         17 => Some(Protocol::Udp),
         _ => None,
@@ -136,6 +141,18 @@ pub fn is_connected(ctx: &SockAddrContext) -> bool {
 #[inline(always)]
 pub fn cookie(ctx: &SockAddrContext) -> u64 {
     unsafe { bpf_get_socket_cookie(ctx.as_ptr()) }
+}
+
+/// The same at the socket's release.
+#[inline(always)]
+pub fn released_cookie(ctx: &SockContext) -> u64 {
+    unsafe { bpf_get_socket_cookie(ctx.as_ptr()) }
+}
+
+/// The protocol of a socket that is bound or released, as [`protocol`].
+#[inline(always)]
+pub fn own_protocol(ctx: &SockContext) -> Option<Protocol> {
+    translated(unsafe { (&raw const (*ctx.sock).protocol).read_volatile() })
 }
 
 /// A context that knows its network namespace.

@@ -1,4 +1,5 @@
-//! What a socket remembers of its translations, and the connection counts that hang on it.
+//! What a socket remembers of its translations, in socket storage: datagrams, the connection of a
+//! UDP socket, and that of a TCP socket which found no [element](super::connection) free.
 
 use core::{
     ffi::c_void,
@@ -7,18 +8,17 @@ use core::{
 
 use aya_ebpf::{
     EbpfContext,
-    bindings::{BPF_ANY, BPF_NOEXIST, BPF_SK_STORAGE_GET_F_CREATE},
+    bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE},
     helpers::bpf_sk_storage_get,
     programs::{SockAddrContext, SockContext},
 };
-use proxy_common::{Counter, LoadValue, PeerKey, PeerValue, SOCK_PEERS, SockValue};
+use proxy_common::{PeerKey, PeerValue, SOCK_PEERS, SockValue};
 
 use crate::{
     address::{Endpoint, Words},
     balance::select::Backend,
-    maps::{LOAD, PEER, SOCK},
-    report::{add, count},
-    socket::context,
+    maps::{PEER, SOCK},
+    socket::{connection::Connection, context},
 };
 
 /// Translations of datagrams that a socket remembers by itself.
@@ -104,32 +104,16 @@ impl Memory {
         (self.0.connected.backend != 0).then_some(&self.0.connected)
     }
 
-    /// Remembers a connection and counts it, in place of the one before.
+    /// The same, to be changed.
     #[inline(always)]
-    pub fn connect(&mut self, entry: PeerValue) {
-        self.uncount();
-        self.0.counted = if count_up(entry.backend) {
-            entry.backend
-        } else {
-            0
-        };
-        self.0.connected = entry;
+    pub fn connection(self) -> Connection<'static> {
+        Connection::new(&mut self.0.connected, &mut self.0.counted)
     }
 
     /// Forgets the connection.
     #[inline(always)]
     pub fn disconnect(&mut self) {
-        self.uncount();
-        self.0.connected.backend = 0;
-    }
-
-    /// Ends the count of the connection.
-    #[inline(always)]
-    pub fn uncount(&mut self) {
-        if self.0.counted != 0 {
-            count_down(self.0.counted);
-            self.0.counted = 0;
-        }
+        Connection::new(&mut self.0.connected, &mut self.0.counted).disconnect();
     }
 
     /// Ends a connection that its program has dissolved, which no hook told us
@@ -243,34 +227,5 @@ fn key(ctx: &SockAddrContext, backend: Endpoint) -> PeerKey {
         addr: backend.addr.bytes(),
         port: backend.port,
         reserved: [0; 3],
-    }
-}
-
-/// Counts a connection to a backend. `false`: it could not be counted.
-#[inline(always)]
-fn count_up(backend: u32) -> bool {
-    let mut load = LOAD.get_ptr_mut(backend);
-    if load.is_none() {
-        // Fails if another CPU was quicker, which is as good, or if the map is full.
-        let _ = LOAD.insert(backend, &LoadValue::default(), u64::from(BPF_NOEXIST));
-        load = LOAD.get_ptr_mut(backend);
-    }
-    let Some(load) = load else {
-        count(Counter::LoadUncounted);
-        return false;
-    };
-    // SAFETY: a map value; only its address is taken here.
-    unsafe {
-        add((&raw mut (*load).connections).cast(), 1);
-        add(&raw mut (*load).total, 1);
-    }
-    true
-}
-
-#[inline(always)]
-fn count_down(backend: u32) {
-    if let Some(load) = LOAD.get_ptr_mut(backend) {
-        // SAFETY: a map value; only its address is taken here.
-        add(unsafe { (&raw mut (*load).connections).cast() }, u64::MAX);
     }
 }

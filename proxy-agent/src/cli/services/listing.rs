@@ -73,7 +73,7 @@ struct Backend {
     on_node: bool,
     in_local: bool,
     in_cluster: bool,
-    connections: i64,
+    connections: i32,
     total: u64,
 }
 

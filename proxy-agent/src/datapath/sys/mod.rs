@@ -7,16 +7,16 @@
     reason = "raw bpf(2), mmap(2), malloc_trim(3); each use says why it is sound"
 )]
 
+mod array;
 mod batch;
 mod bpf;
 mod heap;
 mod iter;
 mod link;
-mod slots;
 
+pub(crate) use array::ArrayMapping;
 pub(crate) use batch::lookup_batch;
 pub(crate) use bpf::object_get;
 pub(crate) use heap::release_freed_memory;
 pub(crate) use iter::{iter_link, iterate};
 pub(crate) use link::{detach as link_detach, facts as link_facts, update as link_update};
-pub(crate) use slots::SlotMapping;

@@ -155,6 +155,7 @@ fn cluster() -> (Snapshot, BTreeMap<u32, LoadValue>) {
         (
             11,
             LoadValue {
+                backend: 11,
                 connections: 3,
                 total: 40,
             },
@@ -162,6 +163,7 @@ fn cluster() -> (Snapshot, BTreeMap<u32, LoadValue>) {
         (
             13,
             LoadValue {
+                backend: 12,
                 connections: 1,
                 total: 9,
             },

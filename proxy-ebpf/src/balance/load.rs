@@ -1,0 +1,41 @@
+//! Connection counts of backends.
+
+use proxy_common::{Counter, LoadValue};
+
+use crate::{
+    maps::LOAD,
+    report::{add, add_half, count},
+};
+
+/// Counts a connection to a backend. `false`: it could not be counted.
+#[inline(always)]
+pub fn count_up(backend: u32) -> bool {
+    let Some(load) = of(backend) else {
+        count(Counter::LoadUncounted);
+        return false;
+    };
+    // SAFETY: a map value; only addresses are taken here.
+    unsafe {
+        add_half((&raw mut (*load).connections).cast(), 1);
+        add(&raw mut (*load).total, 1);
+    }
+    true
+}
+
+/// Takes back one that was counted.
+#[inline(always)]
+pub fn count_down(backend: u32) {
+    if let Some(load) = of(backend) {
+        // SAFETY: a map value; only its address is taken here.
+        add_half(unsafe { (&raw mut (*load).connections).cast() }, u32::MAX);
+    }
+}
+
+/// The element of a backend that has one.
+#[inline(always)]
+fn of(backend: u32) -> Option<*mut LoadValue> {
+    let load = LOAD.get_ptr_mut(LoadValue::index(backend))?;
+    // SAFETY: a map value.
+    let owner = unsafe { (&raw const (*load).backend).read_volatile() };
+    (owner == backend).then_some(load)
+}
