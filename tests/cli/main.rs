@@ -32,6 +32,14 @@ fn a_node_that_was_never_served_says_so() {
 }
 
 #[test]
+fn a_folder_that_is_on_no_bpffs_is_told_from_a_node_that_was_never_served() {
+    for command in [&["status"][..], &["services"], &["dump", "frontend"]] {
+        let sentence = Place::sidestep_at(&std::env::temp_dir(), command).expect_err("no bpffs");
+        assert!(sentence.contains("is not on a bpffs: mount"), "{sentence}");
+    }
+}
+
+#[test]
 fn status_tells_whether_a_node_is_served() {
     let place = Place::served();
     let pins = place.pins();

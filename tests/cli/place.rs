@@ -84,7 +84,12 @@ impl Place {
 
     /// Runs `sidestep` in this process: what it printed, and how it ended; or its sentence.
     pub(crate) fn sidestep(&self, args: &[&str]) -> Result<(String, Exit), String> {
-        let bpffs = self.folder.display().to_string();
+        Self::sidestep_at(&self.folder, args)
+    }
+
+    /// The same with another folder for a bpffs.
+    pub(crate) fn sidestep_at(bpffs: &Path, args: &[&str]) -> Result<(String, Exit), String> {
+        let bpffs = bpffs.display().to_string();
         let first = ["sidestep", "--bpffs", &bpffs];
         let cli = Cli::try_parse_from(first.iter().chain(args)).expect("the usage is right");
         let mut out = Vec::new();

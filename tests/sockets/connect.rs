@@ -2,17 +2,19 @@
 
 use std::{
     collections::HashMap,
-    net::{TcpStream, UdpSocket},
+    net::{TcpListener, TcpStream, UdpSocket},
 };
 
 use anyhow::ensure;
 use proxy_common::{Counter, Protocol, SlotValue, addr};
-use rustix::net::{AddressFamily, SendFlags, SocketType, connect_unspec, sendto, socket};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketType, bind, connect, connect_unspec, sendto, socket,
+};
 
 use crate::{
     net::{
-        PODS, PODS6, VIP, VIP6, answer, ask, at, call, mapped, pods, read_line, serve, sysctl,
-        udp_client,
+        NODE, NODE6, PODS, PODS6, VIP, VIP6, answer, ask, at, call, mapped, pods, read_line, serve,
+        sysctl, udp_client,
     },
     stage::Stage,
     tests,
@@ -29,6 +31,7 @@ tests! {
     a_dissolved_udp_connection_still_shows_the_service_for_what_it_asked_of_it,
     a_refused_connect_leaves_the_udp_connection_before_it,
     a_slot_that_another_service_has_by_now_is_passed_over,
+    the_backend_sees_the_clients_own_address_e4,
 }
 
 /// MSG_FASTOPEN (include/linux/socket.h).
@@ -222,5 +225,28 @@ fn a_slot_that_another_service_has_by_now_is_passed_over() -> anyhow::Result<()>
     }
     ensure!(stage.counter(Counter::SocketRetried)? > 0);
     ensure!(stage.counter(Counter::SocketBroken)? == 0);
+    Ok(())
+}
+
+fn the_backend_sees_the_clients_own_address_e4() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    for (family, node, pod, vip) in [
+        (AddressFamily::INET, NODE, PODS[0], VIP),
+        (AddressFamily::INET6, NODE6, PODS6[0], VIP6),
+    ] {
+        let (node, pod, vip) = (at(node, 0), at(pod, 8080), at(vip, 80));
+        let server = TcpListener::bind(pod)?;
+        let service = stage.service(Protocol::Tcp, &[pod])?;
+        stage.cluster_ip(vip, Protocol::Tcp, service)?;
+        let client = socket(family, SocketType::STREAM, None)?;
+        bind(&client, &node)?;
+        connect(&client, &vip)?;
+        let (_connection, from) = server.accept()?;
+        let own = TcpStream::from(client).local_addr()?;
+        ensure!(
+            own.ip() == node.ip() && from == own,
+            "{own} shows as {from}"
+        );
+    }
     Ok(())
 }

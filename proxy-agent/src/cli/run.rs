@@ -293,6 +293,12 @@ impl SyncLog {
         for warning in &report.warnings {
             tracing::warn!("{warning}");
         }
+        if let Some(error) = &report.unreadable {
+            tracing::error!(
+                error = sentence(error),
+                "nothing is written; tried again later"
+            );
+        }
         let mut refused = BTreeSet::new();
         for failed in &report.failed {
             let service = failed

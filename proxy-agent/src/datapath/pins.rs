@@ -73,20 +73,10 @@ impl Pins {
     ///
     /// [`StartError::NotBpffs`], [`StartError::Locked`], or why the folder cannot be made.
     pub fn lock(&self) -> Result<Lock, StartError> {
-        let bpffs = self.folder.parent().unwrap_or(&self.folder);
-        let stat =
-            statfs(bpffs).map_err(|error| StartError::io("look at bpffs", bpffs)(error.into()))?;
-        if stat.f_type as u32 != BPFFS_MAGIC {
-            return Err(StartError::NotBpffs { path: bpffs.into() });
-        }
+        self.check_bpffs()?;
         fs::create_dir_all(self.links())
             .map_err(denied(StartError::io("create folder", self.links())))?;
-        let folder = open(
-            &self.folder,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|error| StartError::io("open folder", &self.folder)(error.into()))?;
+        let folder = self.open()?;
         // Who asks for the status holds the lock for a moment too; an agent holds it for good.
         for _ in 0..20 {
             match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
@@ -104,15 +94,26 @@ impl Pins {
 
     /// Whether an agent holds the lock now.
     pub fn is_locked(&self) -> bool {
-        open(
-            &self.folder,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .is_ok_and(|folder| {
+        self.open().is_ok_and(|folder| {
             flock(&folder, FlockOperation::NonBlockingLockExclusive)
                 == Err(rustix::io::Errno::WOULDBLOCK)
         })
+    }
+
+    fn open(&self) -> Result<OwnedFd, StartError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        open(&self.folder, flags, Mode::empty())
+            .map_err(|error| StartError::io("open folder", &self.folder)(error.into()))
+    }
+
+    fn check_bpffs(&self) -> Result<(), StartError> {
+        let bpffs = self.folder.parent().unwrap_or(&self.folder);
+        let stat = statfs(bpffs)
+            .map_err(|error| denied(StartError::io("look at bpffs", bpffs))(error.into()))?;
+        match stat.f_type as u32 {
+            BPFFS_MAGIC => Ok(()),
+            _ => Err(StartError::NotBpffs { path: bpffs.into() }),
+        }
     }
 
     /// Compares every pin that exists with what this version needs. Returns the sizes of the
@@ -120,7 +121,8 @@ impl Pins {
     ///
     /// # Errors
     ///
-    /// [`StartError::Mismatch`], [`StartError::Schema`], or why a pin cannot be opened.
+    /// [`StartError::NotBpffs`], [`StartError::Mismatch`], [`StartError::Schema`], or why a pin
+    /// cannot be opened.
     pub fn check(&self) -> Result<Sizes, StartError> {
         let mut sizes = Sizes::new();
         for shape in &SHAPES {
@@ -190,6 +192,8 @@ impl Pins {
             .try_exists()
             .map_err(denied(StartError::io("look at pin", &path)))?
         {
+            // Nothing can be pinned elsewhere: that is another thing to say than that nothing is.
+            self.check_bpffs()?;
             return Ok(None);
         }
         MapInfo::from_pin(&path)

@@ -66,10 +66,11 @@ impl<D: Dataplane> Reconciler<D> {
         self.addresses = Some(addresses);
     }
 
-    /// Whether [`sync`](Self::sync) has something to do.
+    /// Whether [`sync`](Self::sync) has something to do that was not tried yet: not while a failed
+    /// unit has to be taken back, which is for the next retry.
     pub fn is_pending(&self) -> bool {
-        let cluster = !self.dirty.is_empty() || !self.started || self.torn;
-        self.addresses.is_some() || (self.store.is_complete() && cluster)
+        let cluster = !self.dirty.is_empty() || !self.started;
+        !self.torn && (self.addresses.is_some() || (self.store.is_complete() && cluster))
     }
 
     /// Marks for the next sync whatever was refused. With `all`, also what was refused for want of
@@ -94,7 +95,7 @@ impl<D: Dataplane> Reconciler<D> {
         let start = Instant::now();
         let mut report = Report::default();
         if self.torn {
-            self.mend();
+            report.unreadable = self.mend().err();
         }
         if let Some(addresses) = self.addresses.take() {
             let plan = self.planner.node_addrs(addresses);
@@ -215,13 +216,12 @@ impl<D: Dataplane> Reconciler<D> {
     }
 
     /// Reads back what the maps hold, after a failed unit could not be taken back.
-    fn mend(&mut self) {
-        let Ok(snapshot) = self.dataplane.dump() else {
-            return;
-        };
+    fn mend(&mut self) -> Result<(), Error> {
+        let snapshot = self.dataplane.dump()?;
         self.planner.resync(&snapshot);
         self.torn = false;
         self.started = false;
+        Ok(())
     }
 }
 

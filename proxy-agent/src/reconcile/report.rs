@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{datapath::Failed, model::Warning, plan::SlotsFull};
+use crate::{
+    datapath::{Error, Failed},
+    model::Warning,
+    plan::SlotsFull,
+};
 
 /// What one sync did.
 #[derive(Debug, Default)]
@@ -17,6 +21,9 @@ pub struct Report {
     pub failed: Vec<Failed>,
     /// Services whose list found no room; they are tried again.
     pub no_slots: Vec<SlotsFull>,
+    /// Why nothing was written: after a failed unit that could not be taken back, the maps could not
+    /// be read either. That is tried again.
+    pub unreadable: Option<Error>,
     /// What is newly wrong with the input.
     pub warnings: Vec<Warning>,
     /// UDP backends were deleted: sockets may hang on them.
@@ -28,6 +35,6 @@ pub struct Report {
 impl Report {
     /// Whether everything that was to be written stands in the maps.
     pub fn is_clean(&self) -> bool {
-        self.failed.is_empty() && self.no_slots.is_empty()
+        self.failed.is_empty() && self.no_slots.is_empty() && self.unreadable.is_none()
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     source::Event,
 };
 
-/// First and longest wait before what was refused is tried again.
+/// First and longest wait before what was refused or has failed is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(30));
 
 /// What the loop listens to.
@@ -47,9 +47,11 @@ pub async fn serve<D: Dataplane>(
     } = inputs;
     let (graces, mut passed) = mpsc::channel(1);
     let mut waiting_for_grace = false;
+    let mut grace_again = Retry::default();
     let mut buffer = Vec::new();
     let mut next_sync = Instant::now();
     let mut retry = Retry::default();
+    let mut retrying = false;
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -70,35 +72,46 @@ pub async fn serve<D: Dataplane>(
                     reconciler.addresses(node_ports.entries(local));
                 }
             }
-            Some(epoch) = passed.recv() => {
+            Some(passed) = passed.recv() => {
                 waiting_for_grace = false;
-                if let Some(epoch) = epoch {
-                    reconciler.grace_passed(epoch);
+                match passed {
+                    Some(epoch) => {
+                        grace_again = Retry::default();
+                        reconciler.grace_passed(epoch);
+                        reconciler.retry(false);
+                    }
+                    None => grace_again.later(),
                 }
-                reconciler.retry(false);
             }
-            () = sleep_until(next_sync), if reconciler.is_pending() => {
+            () = grace_again.due() => grace_again.at = None,
+            () = retry.due() => {
+                retry.at = None;
+                retrying = true;
+            }
+            () = sleep_until(next_sync), if retrying || reconciler.is_pending() => {
+                if std::mem::take(&mut retrying) {
+                    reconciler.retry(true);
+                }
                 let report = reconciler.sync();
                 next_sync = Instant::now() + min_sync_period;
                 retry.after(&report, reconciler.has_refused());
                 synced(reconciler, &report);
                 reconciler.retry(false);
             }
-            () = retry.due() => {
-                retry.at = None;
-                reconciler.retry(true);
-                let report = reconciler.sync();
-                retry.after(&report, reconciler.has_refused());
-                synced(reconciler, &report);
-            }
         }
-        if !waiting_for_grace && let Some((epoch, grace)) = reconciler.grace() {
+        if !waiting_for_grace
+            && grace_again.at.is_none()
+            && let Some((epoch, grace)) = reconciler.grace()
+        {
             waiting_for_grace = wait(epoch, grace, graces.clone());
+            if !waiting_for_grace {
+                grace_again.later();
+            }
         }
     }
 }
 
-/// When to try again what was refused.
+/// When to try again what was refused or has failed.
 #[derive(Default)]
 struct Retry {
     at: Option<Instant>,
@@ -111,12 +124,21 @@ impl Retry {
         if !refused {
             *self = Self::default();
         } else if self.at.is_none() {
-            self.wait = match report.is_clean() {
-                true => self.wait.max(RETRY.0),
-                false => (self.wait * 2).clamp(RETRY.0, RETRY.1),
-            };
-            self.at = Some(Instant::now() + self.wait);
+            match report.is_clean() {
+                true => self.again(self.wait),
+                false => self.later(),
+            }
         }
+    }
+
+    /// It failed: waits twice as long as the last time.
+    fn later(&mut self) {
+        self.again(self.wait * 2);
+    }
+
+    fn again(&mut self, wait: Duration) {
+        self.wait = wait.clamp(RETRY.0, RETRY.1);
+        self.at = Some(Instant::now() + self.wait);
     }
 
     async fn due(&self) {
@@ -149,3 +171,6 @@ fn wait(epoch: u64, grace: Grace, passed: mpsc::Sender<Option<u64>>) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

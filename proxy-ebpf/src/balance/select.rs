@@ -12,9 +12,9 @@ use crate::{
     report::count,
 };
 
-/// How often a choice is made. A slot is not of this Service if its run was reused after we had read
-/// the Service, so that each further choice reads it anew. Then also the place in the list moves on,
-/// should it be the slot that is wrong.
+/// How many slots are looked at. A slot is not of this Service if its run was reused after we had read
+/// the Service, so that it is read anew before the next one. That is the following slot in the list,
+/// never the same again, should it be the slot that is wrong.
 const ATTEMPTS: u32 = 5;
 
 /// Why a Service has no backend for a client.
@@ -87,13 +87,14 @@ impl Open {
         {
             return Ok(backend);
         }
+        let dice = client.dice();
         let mut chosen = None;
         for attempt in 0..ATTEMPTS {
             if attempt != 0 {
                 count(Counter::SocketRetried);
                 self = open(self.frontend)?;
             }
-            let index = scale(client.dice(), self.window.count) + attempt;
+            let index = scale(dice, self.window.count) + attempt;
             chosen = self.slot(index.checked_rem(self.window.count).unwrap_or(0));
             if chosen.is_some() {
                 break;
