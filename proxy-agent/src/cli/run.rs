@@ -192,7 +192,11 @@ fn start_data_plane(args: &RunArgs, pins: &Pins) -> anyhow::Result<(Kernel, Opti
         .context("mark the maps as mine")?;
     datapath::attach(&mut object, pins, &cgroup)?;
     tracing::info!(pins = %pins.folder().display(), cgroup = %cgroup.display(), "attached");
-    Ok((kernel, start_reaper(&mut object)))
+    let reaper = match features.orphans.present {
+        true => start_reaper(&mut object),
+        false => None,
+    };
+    Ok((kernel, reaper))
 }
 
 /// What destroys sockets of dead backends; `None` where the kernel does not allow it.

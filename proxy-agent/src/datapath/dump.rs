@@ -2,18 +2,18 @@
 //!
 //! Only reads, so it works beside a running agent and without one.
 
-use aya::maps::{Array, LpmTrie, MapData, PerCpuArray};
+use aya::maps::{Array, MapData, PerCpuArray};
 use proxy_common::{
     AffinityKey, AffinityValue, BackendValue, ConnectionValue, Counter, FlowKey, FlowValue,
     FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue,
-    PeerKey, PeerValue, RangeKey, ServiceValue, SettingValue, SlotValue,
+    PeerKey, PeerValue, ServiceValue, SettingValue, SlotValue,
     map::{self, MapSpec},
 };
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
-    maps::{Origin, memory, table, typed},
+    maps::{Origin, memory, table, trie, typed},
     memory::Memory,
     pins::{Pins, open_map},
     record::{Field, Record},
@@ -101,9 +101,7 @@ pub fn dump(pins: &Pins, spec: &MapSpec, entry: &mut dyn FnMut(Record)) -> Resul
             )
         }
         map::CONNECTION => connections(typed(origin, spec)?, entry),
-        map::RANGE => range(&typed(origin, spec)?, &mut |bits, key| {
-            entry(Record::range(bits, key));
-        }),
+        map::RANGE => Ok(trie(origin, spec)?.each(|bits, key| entry(Record::range(bits, key)))?),
         map::COUNTER => counter(typed(origin, spec)?, entry),
         map::SOCK => Err(DumpError::Unlisted {
             map: spec.name,
@@ -151,7 +149,7 @@ fn count(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Option<usize>, DumpE
         | map::EVENT => Ok(None),
         map::RANGE => {
             let mut count = 0;
-            range(&typed(origin, spec)?, &mut |_, _| count += 1)?;
+            trie(origin, spec)?.each(|_, _| count += 1)?;
             Ok(Some(count))
         }
         _ => {
@@ -298,17 +296,6 @@ fn counter(map: PerCpuArray<MapData, u64>, entry: &mut dyn FnMut(Record)) -> Res
             ("counter", Field::Text(counter.name().to_owned())),
             ("value", values.iter().sum::<u64>().into()),
         ]));
-    }
-    Ok(())
-}
-
-fn range(
-    map: &LpmTrie<MapData, RangeKey, u32>,
-    entry: &mut dyn FnMut(u32, RangeKey),
-) -> Result<(), DumpError> {
-    for result in map.iter() {
-        let (key, _) = result.map_err(|error| open_map(map::RANGE.name, error))?;
-        entry(key.prefix_len(), key.data());
     }
     Ok(())
 }

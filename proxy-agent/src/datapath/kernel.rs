@@ -1,8 +1,7 @@
 //! The real data plane: the pinned maps of the kernel.
 
-use std::{collections::BTreeMap, io};
+use std::collections::BTreeMap;
 
-use aya::maps::lpm_trie;
 use proxy_common::{Counter, LoadValue, RangeKey, SCHEMA, SettingValue, SlotValue, map};
 
 use super::{
@@ -11,7 +10,7 @@ use super::{
     pins::Pins,
     start::StartError,
     sys,
-    table::{failure, os_error},
+    table::failure,
 };
 use crate::plan::{Op, Snapshot, Transaction, Unit};
 
@@ -155,6 +154,7 @@ impl Kernel {
             (map::BACKEND.name, maps.backend.entries()),
             (map::SLOT.name, maps.slot.entries()),
             (map::LOAD.name, maps.load.entries()),
+            (map::RANGE.name, maps.range.entries()),
             (map::NODE_ADDR.name, maps.node_addr.entries()),
         ])
     }
@@ -196,24 +196,8 @@ impl Kernel {
             Op::DeleteName(id) => maps.name.delete(id),
             Op::PutFrontend(key, value) => maps.frontend.put(key, value),
             Op::DeleteFrontend(key) => maps.frontend.delete(key),
-            Op::PutRange(bits, key) => maps
-                .range
-                .insert(&lpm_trie::Key::new(*bits, *key), 1, 0)
-                .map_err(|error| failure("write to", map::RANGE.name, map::RANGE.entries, error)),
-            Op::DeleteRange(bits, key) => match maps.range.remove(&lpm_trie::Key::new(*bits, *key))
-            {
-                Err(error)
-                    if os_error(&error).map(io::Error::kind) != Some(io::ErrorKind::NotFound) =>
-                {
-                    Err(failure(
-                        "delete from",
-                        map::RANGE.name,
-                        map::RANGE.entries,
-                        error,
-                    ))
-                }
-                _ => Ok(()),
-            },
+            Op::PutRange(bits, key) => maps.range.put(*bits, *key),
+            Op::DeleteRange(bits, key) => maps.range.delete(*bits, *key),
             Op::PutNodeAddr(key, value) => maps.node_addr.put(key, value),
             Op::DeleteNodeAddr(key) => maps.node_addr.delete(key),
         }
@@ -266,14 +250,9 @@ impl Dataplane for Kernel {
         maps.node_addr.each(|key, value| {
             snapshot.node_addrs.insert(key.addr, value.flags);
         })?;
-        for entry in maps.range.iter() {
-            let (key, _) = entry
-                .map_err(|error| failure("read", map::RANGE.name, map::RANGE.entries, error))?;
-            let RangeKey { service_be, source } = key.data();
-            snapshot
-                .ranges
-                .insert((key.prefix_len(), service_be, source), ());
-        }
+        maps.range.each(|bits, RangeKey { service_be, source }| {
+            snapshot.ranges.insert((bits, service_be, source), ());
+        })?;
         for service in snapshot.services.values() {
             // A damaged record may point beyond the array; what is there is all that programs see.
             let end = service.base.saturating_add(service.slots());

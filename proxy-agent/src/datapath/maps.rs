@@ -2,11 +2,11 @@
 
 use aya::{
     Ebpf, Pod,
-    maps::{Array, LpmTrie, Map, MapData, MapError, PerCpuArray},
+    maps::{Array, Map, MapData, MapError, PerCpuArray},
 };
 use proxy_common::{
     AffinityKey, AffinityValue, BackendValue, FrontendKey, FrontendValue, LoadValue, NameValue,
-    NodeAddrKey, NodeAddrValue, RangeKey, ServiceValue, SettingValue, SlotValue,
+    NodeAddrKey, NodeAddrValue, ServiceValue, SettingValue, SlotValue,
     map::{self, MapSpec},
 };
 
@@ -17,6 +17,7 @@ use super::{
     pins::{Pins, open_map},
     start::StartError,
     table::Table,
+    trie::Trie,
 };
 
 /// All maps that the agent reads or writes.
@@ -29,7 +30,7 @@ pub(super) struct Maps {
     pub(super) backend: Table<u32, BackendValue>,
     pub(super) load: Memory<LoadValue>,
     pub(super) affinity: Table<AffinityKey, AffinityValue>,
-    pub(super) range: LpmTrie<MapData, RangeKey, u32>,
+    pub(super) range: Trie,
     pub(super) node_addr: Table<NodeAddrKey, NodeAddrValue>,
     pub(super) counter: PerCpuArray<MapData, u64>,
 }
@@ -58,7 +59,7 @@ impl Maps {
             backend: table(&mut origin, &map::BACKEND)?,
             load: memory(&mut origin, &map::LOAD)?,
             affinity: table(&mut origin, &map::AFFINITY)?,
-            range: typed(&mut origin, &map::RANGE)?,
+            range: trie(&mut origin, &map::RANGE)?,
             node_addr: table(&mut origin, &map::NODE_ADDR)?,
             counter: typed(&mut origin, &map::COUNTER)?,
         })
@@ -81,6 +82,11 @@ pub(super) fn table<K: Pod, V: Pod>(
     spec: &MapSpec,
 ) -> Result<Table<K, V>, StartError> {
     Table::new(untyped(origin, spec)?, spec)
+}
+
+/// As [`Maps::open`], one trie.
+pub(super) fn trie(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Trie, StartError> {
+    Trie::new(untyped(origin, spec)?, spec)
 }
 
 fn untyped(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Map, StartError> {

@@ -21,6 +21,7 @@ mod shape;
 mod start;
 mod sys;
 mod table;
+mod trie;
 
 pub use dump::{DumpError, MapSize, MapUsage, dump, usage};
 pub use fake::Fake;
