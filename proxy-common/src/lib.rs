@@ -10,8 +10,8 @@
 //!   RFC 4291 2.5.5.2), so that both families take one code path.
 //! - Ports and ids are in host byte order: 443 prints as 443.
 //! - Times are nanoseconds of `CLOCK_MONOTONIC` (`bpf_ktime_get_ns`), unless a field says otherwise.
-//! - Hash elements can be reused while a program still reads them, so the values that matter start
-//!   with their own `id` and `generation`: read both, copy the rest, read both again.
+//! - Elements can be reused or replaced while a program still reads them, so the values that matter
+//!   start with their own `id` and a number that rises: read both, copy the rest, read both again.
 //!
 //! # Changing a layout
 //!
@@ -49,7 +49,7 @@ pub use load::LoadValue;
 pub use name::NameValue;
 pub use node::{MasqValue, NodeAddrKey, NodeAddrValue};
 pub use range::RangeKey;
-pub use service::{Scheduler, ServiceValue, Window};
+pub use service::{Scheduler, ServiceRecord, ServiceValue, Window};
 pub use setting::SettingValue;
 pub use slot::SlotValue;
 pub use sock::{
@@ -58,7 +58,7 @@ pub use sock::{
 
 /// Version of every layout in this crate. It stands in the `setting` map; pins that carry another
 /// number are never loaded over.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// Declares that a type may be copied byte by byte to and from a map by aya.
 macro_rules! pod {

@@ -16,10 +16,8 @@ use crate::map;
 pub struct LoadValue {
     /// Whose element this is; 0: nobody's.
     pub backend: u32,
-    /// Connections and connected datagram sockets now.
+    /// Connected datagram sockets, flows, and TCP sockets that have no element in `connection`.
     pub connections: i32,
-    /// All that were ever made.
-    pub total: u64,
 }
 
 impl LoadValue {

@@ -26,12 +26,12 @@ macro_rules! maps {
 
 maps! {
     SETTING = "setting", 1, false, "The schema of the pins, and when an agent last wrote them.";
-    FRONTEND = "frontend", 262_144, true, "Service address, port and protocol → service id.";
-    SERVICE = "service", 131_072, true, "Service id → its run of slots, windows and policies.";
+    FRONTEND = "frontend", 131_072, true, "Service address, port and protocol → service id.";
+    SERVICE = "service", 131_072, false, "Service id modulo the size → its run of slots, windows and policies.";
     NAME = "name", 131_072, true, "Service id → names in the cluster.";
     SLOT = "slot", 524_288, true, "Slot → backend id and endpoint.";
     BACKEND = "backend", 524_288, true, "Backend id → endpoint.";
-    LOAD = "load", 524_288, false, "Backend id modulo the size → connections from this node.";
+    LOAD = "load", 524_288, false, "Backend id modulo the size → connections that stand nowhere else.";
     AFFINITY = "affinity", 65_536, true, "Service id and client → backend id.";
     CONNECTION = "connection", 65_536, false, "Socket cookie modulo the size → its TCP connection.";
     SOCK = "sock", 0, false, "Socket → its translations.";

@@ -2,6 +2,8 @@
 
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
+use crate::map;
+
 /// How a backend is chosen among those of a window.
 #[repr(u8)]
 #[derive(
@@ -43,7 +45,7 @@ pub struct Window {
     pub count: u32,
 }
 
-/// Value of the `service` map; its key is the service id, a `u32` from 1.
+/// What the `service` map says of one service.
 ///
 /// The endpoints of a service lie in one run of slots in the order
 /// `[local only | local and cluster | cluster only]`, so that the Local and the Cluster set of
@@ -53,11 +55,7 @@ pub struct Window {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, IntoBytes, TryFromBytes, Immutable, KnownLayout,
 )]
-pub struct ServiceValue {
-    /// The key once more: tells whether the element was reused under a reader.
-    pub id: u32,
-    /// Raised at each replacement, same use.
-    pub generation: u32,
+pub struct ServiceRecord {
     /// First slot of the run.
     pub base: u32,
     /// Endpoints for policy Local: those of this node.
@@ -75,7 +73,7 @@ pub struct ServiceValue {
     pub reserved: u16,
 }
 
-impl ServiceValue {
+impl ServiceRecord {
     /// Number of slots in use from `base`.
     pub const fn slots(&self) -> u32 {
         let local = self.local.offset.saturating_add(self.local.count);
@@ -84,4 +82,46 @@ impl ServiceValue {
     }
 }
 
-crate::pod!(Window, ServiceValue);
+/// Element of the `service` array, at [`index`](Self::index) of its service.
+///
+/// A sequence latch (`raw_write_seqcount_latch`, include/linux/seqlock.h): the agent writes the
+/// record that does not hold and then raises `sequence`, so that readers always have one that is
+/// whole. Who copied it reads `sequence` once more, and looks again if it has moved.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, IntoBytes, TryFromBytes, Immutable, KnownLayout,
+)]
+pub struct ServiceValue {
+    /// Service id, from 1; 0: nobody's element. Written last when a service comes, first when it
+    /// goes.
+    pub id: u32,
+    /// Raised with each new record. Its lowest bit says which one holds.
+    pub sequence: u32,
+    /// The one that holds and another, older or being written.
+    pub records: [ServiceRecord; 2],
+}
+
+impl ServiceValue {
+    /// Where a service stands. Services whose ids share an element cannot be served together; the
+    /// agent hands out ids that do not.
+    #[inline(always)]
+    pub const fn index(service: u32) -> u32 {
+        service % map::SERVICE.entries
+    }
+
+    /// Index of the record that holds.
+    #[inline(always)]
+    pub const fn latch(sequence: u32) -> usize {
+        (sequence & 1) as usize
+    }
+
+    /// The record that holds; `None` in nobody's element.
+    pub const fn record(&self) -> Option<&ServiceRecord> {
+        match self.id {
+            0 => None,
+            _ => Some(&self.records[Self::latch(self.sequence)]),
+        }
+    }
+}
+
+crate::pod!(Window, ServiceRecord, ServiceValue);

@@ -75,12 +75,12 @@ pub struct ConnectionValue {
     pub cookie: u64,
     /// Held while the element passes from one socket to another.
     pub lock: bpf_spin_lock,
-    /// Backend id that this socket is counted for in `load`; 0: none.
-    pub counted: u32,
-    /// The connection.
-    pub connected: PeerValue,
     /// Zero.
     pub reserved: u32,
+    /// The connection; of backend 0 if there is none.
+    pub connected: PeerValue,
+    /// Zero.
+    pub tail: u32,
 }
 
 impl ConnectionValue {

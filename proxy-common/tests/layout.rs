@@ -7,14 +7,15 @@ use zerocopy::IntoBytes;
 
 #[test]
 fn every_map_type_has_the_size_that_the_schema_says() {
-    assert_eq!(SCHEMA, 2);
+    assert_eq!(SCHEMA, 3);
     let sizes = [
         ("FrontendKey", size_of::<FrontendKey>(), 20),
         ("FrontendValue", size_of::<FrontendValue>(), 8),
-        ("ServiceValue", size_of::<ServiceValue>(), 36),
+        ("ServiceRecord", size_of::<ServiceRecord>(), 28),
+        ("ServiceValue", size_of::<ServiceValue>(), 64),
         ("NameValue", size_of::<NameValue>(), 196),
         ("BackendValue", size_of::<BackendValue>(), 36),
-        ("LoadValue", size_of::<LoadValue>(), 16),
+        ("LoadValue", size_of::<LoadValue>(), 8),
         ("AffinityKey", size_of::<AffinityKey>(), 24),
         ("AffinityValue", size_of::<AffinityValue>(), 16),
         ("SlotValue", size_of::<SlotValue>(), 32),
@@ -37,11 +38,11 @@ fn every_map_type_has_the_size_that_the_schema_says() {
 }
 
 #[test]
-fn values_that_can_be_reused_under_a_reader_start_with_id_and_generation() {
+fn values_that_can_be_reused_under_a_reader_start_with_an_id_and_a_number_that_rises() {
     assert_eq!(
         (
             offset_of!(ServiceValue, id),
-            offset_of!(ServiceValue, generation)
+            offset_of!(ServiceValue, sequence)
         ),
         (0, 4)
     );
@@ -131,6 +132,9 @@ fn sockets_whose_cookies_follow_each_other_and_backends_whose_ids_do_have_elemen
         map::CONNECTION.entries - 1
     );
     assert_eq!(LoadValue::index(map::LOAD.entries + 5), 5);
+    assert_eq!(ServiceValue::index(map::SERVICE.entries + 5), 5);
     // A division by what is no power of two would cost more than the lookup.
-    assert!(map::CONNECTION.entries.is_power_of_two() && map::LOAD.entries.is_power_of_two());
+    for spec in [map::CONNECTION, map::LOAD, map::SERVICE] {
+        assert!(spec.entries.is_power_of_two(), "{}", spec.name);
+    }
 }

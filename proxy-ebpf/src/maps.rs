@@ -20,7 +20,7 @@ pub static SETTING: Array<SettingValue, { entries!(SETTING) }> = Array::new();
 pub static FRONTEND: HashMap<FrontendKey, FrontendValue, { entries!(FRONTEND) }, NO_PREALLOC> =
     HashMap::new();
 #[btf_map(name = "service")]
-pub static SERVICE: HashMap<u32, ServiceValue, { entries!(SERVICE) }, NO_PREALLOC> = HashMap::new();
+pub static SERVICE: Array<ServiceValue, { entries!(SERVICE) }, MMAPABLE> = Array::new();
 #[btf_map(name = "name")]
 pub static NAME: HashMap<u32, NameValue, { entries!(NAME) }, NO_PREALLOC> = HashMap::new();
 #[btf_map(name = "slot")]

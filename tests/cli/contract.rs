@@ -51,14 +51,8 @@ fn expected(name: &str) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
             number(),
             fields!(ServiceValue {
                 id,
-                generation,
-                base,
-                local,
-                cluster,
-                affinity_seconds,
-                scheduler,
-                has_any,
-                reserved
+                sequence,
+                records
             }),
         ),
         "name" => (
@@ -88,9 +82,9 @@ fn expected(name: &str) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
             fields!(ConnectionValue {
                 cookie,
                 lock,
-                counted,
+                reserved,
                 connected,
-                reserved
+                tail
             }),
         ),
         "backend" => (
@@ -112,8 +106,7 @@ fn expected(name: &str) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
             number(),
             fields!(LoadValue {
                 backend,
-                connections,
-                total
+                connections
             }),
         ),
         "affinity" => (

@@ -3,6 +3,7 @@
 //! Needs root and the object that `cargo xtask build-ebpf` makes; [`contract`] also bpftool.
 
 mod contract;
+mod latch;
 mod place;
 
 use std::{fs, thread, time::Duration};
@@ -113,16 +114,16 @@ fn status_of_pins_of_another_schema_says_what_they_are() {
 fn services_are_listed_from_the_pins_alone() {
     let place = Place::served();
     let expected = "\
-SERVICE           ADDRESS           PROTO  KIND                 SCHEDULER  WEIGHT  STATE        CONNECTIONS  TOTAL
+SERVICE           ADDRESS           PROTO  KIND                 SCHEDULER  WEIGHT  STATE        CONNECTIONS
 default/web:http  10.96.0.10:80     TCP    ClusterIP            random             serving
 default/web:http  *:30080           TCP    NodePort             random             serving
 default/web:http  192.0.2.7:80      TCP    LoadBalancer ranges  random             packet-path
-                  -> 10.1.0.4:8080         remote                          1       active       3            40
+                  -> 10.1.0.4:8080         remote                          1       active       4
 ";
     assert_eq!(place.print(&["services"]), expected);
     assert_eq!(place.print(&["services", "default/web:http"]), expected);
     let json = place.json(&["services", "web"]);
-    assert_eq!(json[0]["backends"][0]["connections"], 3);
+    assert_eq!(json[0]["backends"][0]["connections"], 4);
     assert_eq!(json[0]["frontends"][2]["sourceRanges"][0], "10.0.0.0/8");
     let sentence = place.sidestep(&["services", "default/nothing"]);
     assert_eq!(

@@ -22,7 +22,7 @@ use proxy_common::{
     Address, AffinityKey, AffinityValue, BackendState, BackendValue, ConnectionValue, Counter,
     FlowKey, FlowState, FlowValue, FrontendKey, FrontendKind, FrontendValue, LoadValue, MasqValue,
     NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, Protocol, RangeKey, Scheduler,
-    ServiceValue, SlotValue, Window, addr, map,
+    ServiceRecord, SlotValue, Window, addr, map,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -118,7 +118,6 @@ impl Place {
         let load = LoadValue {
             backend: 11,
             connections: 3,
-            total: 40,
         };
         self.set(map::LOAD.name, LoadValue::index(11), load);
         let affinity = AffinityValue {
@@ -144,7 +143,6 @@ impl Place {
         self.put(map::PEER.name, key, peer);
         let connection = ConnectionValue {
             cookie: 9,
-            counted: 11,
             connected: peer,
             ..ConnectionValue::default()
         };
@@ -180,6 +178,13 @@ impl Place {
         let values = PerCpuValues::try_from(vec![2u64; cpus]).expect("a value per CPU");
         let index = Counter::SocketTranslated as u32;
         counter.set(index, values, 0).expect("set the counter");
+    }
+
+    /// An element of an array.
+    pub(crate) fn get<V: Pod>(&self, name: &str, index: u32) -> V {
+        let data = MapData::from_pin(self.pins().map(name)).expect("the pin");
+        let map = Array::<_, V>::try_from(Map::Array(data)).expect("an array");
+        map.get(&index, 0).expect("read an element")
     }
 
     fn set<V: Pod>(&self, name: &str, index: u32, value: V) {
@@ -251,17 +256,18 @@ fn web() -> Transaction {
                 reserved: [0; 3],
             }],
         },
-        Op::PutService(ServiceValue {
-            id: 1,
-            generation: 1,
-            base: 8,
-            local: Window::default(),
-            cluster: window,
-            affinity_seconds: 0,
-            scheduler: Scheduler::Random,
-            has_any: 1,
-            reserved: 0,
-        }),
+        Op::PutService(
+            1,
+            ServiceRecord {
+                base: 8,
+                local: Window::default(),
+                cluster: window,
+                affinity_seconds: 0,
+                scheduler: Scheduler::Random,
+                has_any: 1,
+                reserved: 0,
+            },
+        ),
         Op::PutName(
             1,
             Box::new(NameValue {
@@ -312,7 +318,7 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
     BTreeMap::from([
         (
             "setting",
-            "schema=2 agent=PID nodeNetns=1 startedUnixNs=1000000000 lastSyncUnixNs=0",
+            "schema=3 agent=PID nodeNetns=1 startedUnixNs=1000000000 lastSyncUnixNs=0",
         ),
         (
             "frontend",
@@ -322,7 +328,7 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
         ),
         (
             "service",
-            "service=1 id=1 generation=1 base=8 localOffset=0 localCount=0 clusterOffset=0 \
+            "service=1 sequence=1 base=8 localOffset=0 localCount=0 clusterOffset=0 \
              clusterCount=1 affinitySeconds=0 scheduler=random hasAny=1",
         ),
         (
@@ -338,11 +344,10 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
             "backend=11 id=11 generation=1 service=1 address=10.1.0.4 port=8080 protocol=TCP \
              weight=1 state=active flags=in-cluster",
         ),
-        ("load", "backend=11 connections=3 total=40"),
+        ("load", "backend=11 connections=3"),
         (
             "connection",
-            "cookie=9 vip=10.96.0.10 vipPort=80 address=10.1.0.4 port=8080 service=1 backend=11 \
-             counted=11",
+            "cookie=9 vip=10.96.0.10 vipPort=80 address=10.1.0.4 port=8080 service=1 backend=11",
         ),
         (
             "affinity",

@@ -17,7 +17,7 @@ use aya::{
 use proxy_agent::datapath::Orphans;
 use proxy_common::{
     BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, OrphanRecord, PeerValue,
-    Protocol, Scheduler, ServiceValue, SlotValue, SockValue, Window, addr, map,
+    Protocol, Scheduler, ServiceRecord, ServiceValue, SlotValue, SockValue, Window, addr, map,
 };
 
 /// All maps of the object, and of its programs the one that lists sockets.
@@ -88,9 +88,7 @@ impl Maps {
             reserved: [0; 3],
         };
         slots.set(id, slot, 0).expect("write a slot");
-        let value = ServiceValue {
-            id,
-            generation: 1,
+        let record = ServiceRecord {
             base: id,
             local: Window {
                 offset: 0,
@@ -106,8 +104,15 @@ impl Maps {
             reserved: 0,
         };
         let map = self.ebpf.map_mut(map::SERVICE.name).expect("map service");
-        let mut services = HashMap::<_, u32, ServiceValue>::try_from(map).expect("layout");
-        services.insert(id, value, 0).expect("write a service");
+        let mut services = Array::<_, ServiceValue>::try_from(map).expect("layout");
+        let value = ServiceValue {
+            id,
+            sequence: 0,
+            records: [record; 2],
+        };
+        services
+            .set(ServiceValue::index(id), value, 0)
+            .expect("write a service");
         let key = FrontendKey::new(addr::from_ip(vip.ip()), vip.port(), Protocol::Udp);
         let value = FrontendValue {
             service: id,

@@ -30,7 +30,6 @@ pub(crate) fn test() -> anyhow::Result<()> {
     let sizes = Sizes::from([
         (map::FRONTEND.name, 40),
         (map::BACKEND.name, 48),
-        (map::SERVICE.name, 14),
         (map::NAME.name, 14),
         (map::RANGE.name, 6),
     ]);

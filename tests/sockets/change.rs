@@ -99,6 +99,6 @@ fn every_connection_gets_a_backend_of_the_list_of_its_time() -> anyhow::Result<(
     ensure!(stage.counter(Counter::SocketBroken)? == 0);
     ensure!(stage.counter(Counter::SocketTranslated)? >= u64::from(connections.load(SeqCst)));
     // All are closed, and none is counted any more.
-    ensure!(stage.load(old[0])?.0 == 0);
+    ensure!(stage.connections(old[0])? == 0);
     Ok(())
 }

@@ -188,7 +188,7 @@ fn a_dissolved_udp_connection_still_shows_the_service_for_what_it_asked_of_it() 
     // The next datagram is addressed to the pod, and so is its answer's source.
     ensure!(ask(&client, pod)? == (pod, pod));
     for id in backend {
-        ensure!(stage.load(id)?.0 == 0, "backend {id} has a connection");
+        ensure!(stage.connections(id)? == 0, "backend {id} has a connection");
     }
     Ok(())
 }

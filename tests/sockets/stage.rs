@@ -17,7 +17,7 @@ use nix::{getsockopt_impl, sockopt_impl, sys::socket::GetSockOpt as _};
 use proxy_common::{
     AffinityKey, AffinityValue, BackendState, BackendValue, ConnectionValue, Counter, FrontendKey,
     FrontendKind, FrontendValue, LoadValue, NodeAddrKey, NodeAddrValue, Protocol, Scheduler,
-    ServiceValue, SlotValue, Window, addr, map, setting::global,
+    ServiceRecord, ServiceValue, SlotValue, Window, addr, map, setting::global,
 };
 
 use crate::case;
@@ -132,7 +132,7 @@ impl Stage {
     ) -> anyhow::Result<Vec<u32>> {
         let base = self.next_slot;
         let mut ids = Vec::new();
-        // The order of `ServiceValue`: only local, local and cluster, only cluster.
+        // The order of `ServiceRecord`: only local, local and cluster, only cluster.
         let group = |local: bool, cluster: bool| {
             endpoints
                 .iter()
@@ -157,9 +157,7 @@ impl Stage {
             ids.push(backend);
         }
         self.generation += 1;
-        let value = ServiceValue {
-            id,
-            generation: self.generation,
+        let record = ServiceRecord {
             base,
             local: Window {
                 offset: 0,
@@ -174,8 +172,13 @@ impl Stage {
             has_any: u8::from(policy.has_any || !endpoints.is_empty()),
             reserved: 0,
         };
-        self.map::<u32, ServiceValue>("service")?
-            .insert(id, value, 0)?;
+        let index = ServiceValue::index(id);
+        let value = ServiceValue {
+            id,
+            sequence: self.generation,
+            records: [record; 2],
+        };
+        self.array("service")?.set(index, value, 0)?;
         Ok(ids)
     }
 
@@ -350,13 +353,24 @@ impl Stage {
         Ok(values.iter().sum())
     }
 
-    /// Connections of a backend, now and ever. A backend that never had one counts as 0.
-    pub(crate) fn load(&mut self, backend: u32) -> anyhow::Result<(i32, u64)> {
+    /// What is counted in `load` for a backend; 0 without an element.
+    pub(crate) fn load(&mut self, backend: u32) -> anyhow::Result<i32> {
         let load: LoadValue = self.array("load")?.get(&LoadValue::index(backend), 0)?;
-        match load.backend == backend {
-            true => Ok((load.connections, load.total)),
-            false => Ok((0, 0)),
+        Ok(match load.backend == backend {
+            true => load.connections,
+            false => 0,
+        })
+    }
+
+    /// Connections of a backend: those counted in `load`, and the elements of `connection`.
+    pub(crate) fn connections(&mut self, backend: u32) -> anyhow::Result<i32> {
+        let mut connections = self.load(backend)?;
+        let elements = self.array::<ConnectionValue>("connection")?;
+        for element in elements.iter() {
+            let element = element?;
+            connections += i32::from(element.cookie != 0 && element.connected.backend == backend);
         }
+        Ok(connections)
     }
 
     /// The element of a socket in `connection`.

@@ -378,7 +378,7 @@ mod tests {
         assert!(
             map_size("counter=10")
                 .unwrap_err()
-                .contains("frontend, service")
+                .contains("frontend, name, slot")
         );
     }
 }

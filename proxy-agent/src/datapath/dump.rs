@@ -6,14 +6,14 @@ use aya::maps::{Array, MapData, PerCpuArray};
 use proxy_common::{
     AffinityKey, AffinityValue, BackendValue, ConnectionValue, Counter, FlowKey, FlowValue,
     FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue,
-    PeerKey, PeerValue, ServiceValue, SettingValue, SlotValue,
+    PeerKey, PeerValue, SettingValue, SlotValue,
     map::{self, MapSpec},
 };
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
-    maps::{Origin, memory, table, trie, typed},
+    maps::{Origin, elements, memory, services, table, trie, typed},
     memory::Memory,
     pins::{Pins, open_map},
     record::{Field, Record},
@@ -84,7 +84,7 @@ pub fn dump(pins: &Pins, spec: &MapSpec, entry: &mut dyn FnMut(Record)) -> Resul
         map::SETTING => setting(typed(origin, spec)?, entry),
         map::SLOT => {
             let mut slots = memory(origin, spec)?;
-            elements(
+            used(
                 &mut slots,
                 |slot: &SlotValue| slot.backend != 0,
                 entry,
@@ -93,14 +93,23 @@ pub fn dump(pins: &Pins, spec: &MapSpec, entry: &mut dyn FnMut(Record)) -> Resul
         }
         map::LOAD => {
             let mut loads = memory(origin, spec)?;
-            elements(
+            used(
                 &mut loads,
                 |load: &LoadValue| load.backend != 0,
                 entry,
                 Record::load,
             )
         }
-        map::CONNECTION => connections(typed(origin, spec)?, entry),
+        map::SERVICE => Ok(services(origin)?.each(|index, value| {
+            entry(Record::service(index, value));
+        })?),
+        map::CONNECTION => Ok(
+            elements(origin, spec)?.each(|index, value: ConnectionValue| {
+                if value.cookie != 0 {
+                    entry(Record::connection(index, value));
+                }
+            })?,
+        ),
         map::RANGE => Ok(trie(origin, spec)?.each(|bits, key| entry(Record::range(bits, key)))?),
         map::COUNTER => counter(typed(origin, spec)?, entry),
         map::SOCK => Err(DumpError::Unlisted {
@@ -147,6 +156,11 @@ fn count(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Option<usize>, DumpE
         | map::COUNTER
         | map::SOCK
         | map::EVENT => Ok(None),
+        map::SERVICE => {
+            let mut count = 0;
+            services(origin)?.each(|_, _| count += 1)?;
+            Ok(Some(count))
+        }
         map::RANGE => {
             let mut count = 0;
             trie(origin, spec)?.each(|_, _| count += 1)?;
@@ -222,7 +236,6 @@ fn hash(origin: &mut Origin<'_>, spec: &MapSpec, visit: &mut impl Visit) -> Resu
     }
     match *spec {
         map::FRONTEND => visit!(FrontendKey, FrontendValue),
-        map::SERVICE => visit!(u32, ServiceValue),
         map::NAME => visit!(u32, NameValue),
         map::BACKEND => visit!(u32, BackendValue),
         map::AFFINITY => visit!(AffinityKey, AffinityValue),
@@ -238,7 +251,7 @@ fn hash(origin: &mut Origin<'_>, spec: &MapSpec, visit: &mut impl Visit) -> Resu
 }
 
 /// Elements of an array that are in use.
-fn elements<V: FromBytes + IntoBytes + Immutable>(
+fn used<V: FromBytes + IntoBytes + Immutable>(
     array: &mut Memory<V>,
     is_used: impl Fn(&V) -> bool,
     entry: &mut dyn FnMut(Record),
@@ -254,21 +267,6 @@ fn elements<V: FromBytes + IntoBytes + Immutable>(
 }
 
 /// Through the system call: what has a lock cannot be mapped (kernel/bpf/syscall.c `bpf_map_mmap`).
-fn connections(
-    map: Array<MapData, ConnectionValue>,
-    entry: &mut dyn FnMut(Record),
-) -> Result<(), DumpError> {
-    for index in 0..map.len() {
-        let value = map
-            .get(&index, 0)
-            .map_err(|error| open_map(map::CONNECTION.name, error))?;
-        if value.cookie != 0 {
-            entry(Record::connection(index, value));
-        }
-    }
-    Ok(())
-}
-
 fn setting(
     map: Array<MapData, SettingValue>,
     entry: &mut dyn FnMut(Record),

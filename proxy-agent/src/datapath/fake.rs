@@ -210,7 +210,7 @@ impl Fake {
         let maps = &mut self.maps;
         let room = match op {
             Op::PutBackend(value) => put(&mut maps.backends, value.id, *value, entries),
-            Op::PutService(value) => put(&mut maps.services, value.id, *value, entries),
+            Op::PutService(id, record) => put(&mut maps.services, *id, *record, entries),
             Op::PutName(id, value) => put(&mut maps.names, *id, **value, entries),
             Op::PutFrontend(key, value) => put(&mut maps.frontends, *key, *value, entries),
             Op::PutRange(bits, key) => put(
@@ -295,7 +295,7 @@ const fn spec(op: &Op) -> &'static MapSpec {
     match op {
         Op::PutBackend(_) | Op::DeleteBackend(_) => &map::BACKEND,
         Op::WriteSlots { .. } => &map::SLOT,
-        Op::PutService(_) | Op::DeleteService(_) => &map::SERVICE,
+        Op::PutService(..) | Op::DeleteService(_) => &map::SERVICE,
         Op::PutName(..) | Op::DeleteName(_) => &map::NAME,
         Op::PutFrontend(..) | Op::DeleteFrontend(_) => &map::FRONTEND,
         Op::PutRange(..) | Op::DeleteRange(..) => &map::RANGE,

@@ -88,22 +88,27 @@ impl Kernel {
         self.set(value)
     }
 
-    /// Connections by backend id.
+    /// Connections by backend id: connected sockets and flows.
     ///
     /// # Errors
     ///
-    /// If the `load` map cannot be read.
-    pub fn loads(&mut self) -> Result<BTreeMap<u32, LoadValue>, Error> {
+    /// If the `load` or `connection` map cannot be read.
+    pub fn connections(&mut self) -> Result<BTreeMap<u32, i64>, Error> {
         let load = &mut self.maps.load;
-        let mut loads = BTreeMap::new();
+        let mut connections = BTreeMap::new();
         for index in 0..load.entries() {
             let value = load.read(index)?;
             if value.backend != 0 {
-                loads.insert(value.backend, value);
+                connections.insert(value.backend, value.connections.into());
             }
         }
         load.unmap();
-        Ok(loads)
+        self.maps.connection.each(|_: u32, value| {
+            if value.cookie != 0 && value.connected.backend != 0 {
+                *connections.entry(value.connected.backend).or_default() += 1;
+            }
+        })?;
+        Ok(connections)
     }
 
     /// All counters, summed over the CPUs.
@@ -162,6 +167,7 @@ impl Kernel {
     /// Gives memory back that only work on many Services needs: arrays that are mapped, and what the
     /// allocator keeps.
     pub fn release_memory(&mut self) {
+        self.maps.service.unmap();
         self.maps.slot.unmap();
         self.maps.load.unmap();
         sys::release_freed_memory();
@@ -190,8 +196,8 @@ impl Kernel {
             Op::WriteSlots { base, slots } => (*base..)
                 .zip(slots)
                 .try_for_each(|(index, slot)| maps.slot.write(index, slot)),
-            Op::PutService(value) => maps.service.put(&value.id, value),
-            Op::DeleteService(id) => maps.service.delete(id),
+            Op::PutService(id, record) => maps.service.put(*id, record),
+            Op::DeleteService(id) => maps.service.delete(*id),
             Op::PutName(id, value) => maps.name.put(id, value),
             Op::DeleteName(id) => maps.name.delete(id),
             Op::PutFrontend(key, value) => maps.frontend.put(key, value),
@@ -238,8 +244,9 @@ impl Dataplane for Kernel {
         maps.frontend.each(|key, value| {
             snapshot.frontends.insert(key, value);
         })?;
-        maps.service.each(|key, value| {
-            snapshot.services.insert(key, value);
+        maps.service.each(|_, value| {
+            let record = value.record().map(|record| (value.id, *record));
+            snapshot.services.extend(record);
         })?;
         maps.name.each(|key, value| {
             snapshot.names.insert(key, value);

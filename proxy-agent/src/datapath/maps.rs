@@ -5,16 +5,18 @@ use aya::{
     maps::{Array, Map, MapData, MapError, PerCpuArray},
 };
 use proxy_common::{
-    AffinityKey, AffinityValue, BackendValue, FrontendKey, FrontendValue, LoadValue, NameValue,
-    NodeAddrKey, NodeAddrValue, ServiceValue, SettingValue, SlotValue,
+    AffinityKey, AffinityValue, BackendValue, ConnectionValue, FrontendKey, FrontendValue,
+    LoadValue, NameValue, NodeAddrKey, NodeAddrValue, SettingValue, SlotValue,
     map::{self, MapSpec},
 };
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
+    elements::Elements,
     memory::Memory,
     pins::{Pins, open_map},
+    services::Services,
     start::StartError,
     table::Table,
     trie::Trie,
@@ -24,11 +26,12 @@ use super::{
 pub(super) struct Maps {
     pub(super) setting: Array<MapData, SettingValue>,
     pub(super) frontend: Table<FrontendKey, FrontendValue>,
-    pub(super) service: Table<u32, ServiceValue>,
+    pub(super) service: Services,
     pub(super) name: Table<u32, NameValue>,
     pub(super) slot: Memory<SlotValue>,
     pub(super) backend: Table<u32, BackendValue>,
     pub(super) load: Memory<LoadValue>,
+    pub(super) connection: Elements<ConnectionValue>,
     pub(super) affinity: Table<AffinityKey, AffinityValue>,
     pub(super) range: Trie,
     pub(super) node_addr: Table<NodeAddrKey, NodeAddrValue>,
@@ -53,11 +56,12 @@ impl Maps {
         Ok(Self {
             setting: typed(&mut origin, &map::SETTING)?,
             frontend: table(&mut origin, &map::FRONTEND)?,
-            service: table(&mut origin, &map::SERVICE)?,
+            service: services(&mut origin)?,
             name: table(&mut origin, &map::NAME)?,
             slot: memory(&mut origin, &map::SLOT)?,
             backend: table(&mut origin, &map::BACKEND)?,
             load: memory(&mut origin, &map::LOAD)?,
+            connection: elements(&mut origin, &map::CONNECTION)?,
             affinity: table(&mut origin, &map::AFFINITY)?,
             range: trie(&mut origin, &map::RANGE)?,
             node_addr: table(&mut origin, &map::NODE_ADDR)?,
@@ -87,6 +91,19 @@ pub(super) fn table<K: Pod, V: Pod>(
 /// As [`Maps::open`], one trie.
 pub(super) fn trie(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Trie, StartError> {
     Trie::new(untyped(origin, spec)?, spec)
+}
+
+/// As [`Maps::open`], the services.
+pub(super) fn services(origin: &mut Origin<'_>) -> Result<Services, StartError> {
+    Services::new(untyped(origin, &map::SERVICE)?, &map::SERVICE)
+}
+
+/// As [`Maps::open`], one array that is only read.
+pub(super) fn elements<V: Pod>(
+    origin: &mut Origin<'_>,
+    spec: &MapSpec,
+) -> Result<Elements<V>, StartError> {
+    Elements::new(untyped(origin, spec)?, spec)
 }
 
 fn untyped(origin: &mut Origin<'_>, spec: &MapSpec) -> Result<Map, StartError> {

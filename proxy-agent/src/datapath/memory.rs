@@ -53,6 +53,15 @@ impl<V: FromBytes + IntoBytes + Immutable> Memory<V> {
         Ok(value)
     }
 
+    /// The first word of one element.
+    pub(super) fn first_word(&mut self, index: u32) -> Result<u32, Error> {
+        let mut word = [0; size_of::<u32>()];
+        self.mapping
+            .read(index, &mut word)
+            .map_err(|source| self.error("read", source))?;
+        Ok(u32::from_ne_bytes(word))
+    }
+
     /// Writes one element. Not at once: for what nobody reads yet.
     pub(super) fn write(&mut self, index: u32, value: &V) -> Result<(), Error> {
         self.mapping

@@ -3,6 +3,7 @@
 //! Only this module knows that maps exist.
 
 mod dump;
+mod elements;
 pub mod fake;
 mod features;
 mod grace;
@@ -17,6 +18,7 @@ mod programs;
 mod record;
 mod removal;
 mod selftest;
+mod services;
 mod shape;
 mod start;
 mod sys;
@@ -90,7 +92,8 @@ pub struct Failed {
 pub enum Error {
     /// A map is full. It comes right when there is room again.
     #[error(
-        "map {map} is full at {entries} entries: raise it with --map-size {map}=N and restart, or remove Services"
+        "map {map} is full at {entries} entries: {}remove Services",
+        raise(map)
     )]
     Full {
         /// Name of the map.
@@ -109,6 +112,15 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// How to make a map larger, if that can be.
+fn raise(name: &str) -> String {
+    let mut maps = proxy_common::map::ALL.iter();
+    match maps.find(|spec| spec.name == name) {
+        Some(spec) if !spec.resizable => String::new(),
+        _ => format!("raise it with --map-size {name}=N and restart, or "),
+    }
 }
 
 impl Error {

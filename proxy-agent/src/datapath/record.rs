@@ -38,8 +38,6 @@ impl Record {
     pub(super) fn decode(name: &str, key: &[u8], value: &[u8]) -> Option<Self> {
         if name == map::FRONTEND.name {
             frontend(read(key)?, read(value)?)
-        } else if name == map::SERVICE.name {
-            service(read(key)?, read(value)?)
         } else if name == map::NAME.name {
             names(read(key)?, read(value)?)
         } else if name == map::BACKEND.name {
@@ -80,12 +78,28 @@ impl Record {
         ])
     }
 
+    /// An element of the `service` array, with the record that holds.
+    pub(super) fn service(_: u32, value: ServiceValue) -> Self {
+        let record = value.records[ServiceValue::latch(value.sequence)];
+        Self(vec![
+            ("service", value.id.into()),
+            ("sequence", value.sequence.into()),
+            ("base", record.base.into()),
+            ("localOffset", record.local.offset.into()),
+            ("localCount", record.local.count.into()),
+            ("clusterOffset", record.cluster.offset.into()),
+            ("clusterCount", record.cluster.count.into()),
+            ("affinitySeconds", record.affinity_seconds.into()),
+            ("scheduler", record.scheduler.name().into()),
+            ("hasAny", record.has_any.into()),
+        ])
+    }
+
     /// An element of the `load` array.
     pub(super) fn load(_: u32, value: LoadValue) -> Self {
         Self(vec![
             ("backend", value.backend.into()),
             ("connections", value.connections.into()),
-            ("total", value.total.into()),
         ])
     }
 
@@ -107,7 +121,6 @@ impl Record {
             ("port", port.into()),
             ("service", service.into()),
             ("backend", backend.into()),
-            ("counted", value.counted.into()),
         ])
     }
 
@@ -139,22 +152,6 @@ fn frontend(key: FrontendKey, value: FrontendValue) -> Record {
         ("service", value.service.into()),
         ("kind", value.kind.name().into()),
         ("flags", set_flags(value.flags.into(), &flags)),
-    ])
-}
-
-fn service(key: u32, value: ServiceValue) -> Record {
-    Record(vec![
-        ("service", key.into()),
-        ("id", value.id.into()),
-        ("generation", value.generation.into()),
-        ("base", value.base.into()),
-        ("localOffset", value.local.offset.into()),
-        ("localCount", value.local.count.into()),
-        ("clusterOffset", value.cluster.offset.into()),
-        ("clusterCount", value.cluster.count.into()),
-        ("affinitySeconds", value.affinity_seconds.into()),
-        ("scheduler", value.scheduler.name().into()),
-        ("hasAny", value.has_any.into()),
     ])
 }
 
@@ -388,12 +385,11 @@ mod tests {
         let value = LoadValue {
             backend: 3,
             connections: -1,
-            total: u64::MAX,
         };
         let record = Record::load(3, value);
         assert_eq!(
             serde_json::to_string(&record).unwrap(),
-            format!(r#"{{"backend":3,"connections":-1,"total":{}}}"#, u64::MAX)
+            r#"{"backend":3,"connections":-1}"#
         );
     }
 

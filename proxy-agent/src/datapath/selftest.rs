@@ -19,7 +19,7 @@ use std::{
 
 use proxy_common::{
     BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, Protocol, Scheduler,
-    ServiceValue, SlotValue, Window, addr, map,
+    ServiceRecord, SlotValue, Window, addr, map,
 };
 
 use super::{
@@ -253,9 +253,7 @@ fn entries(v4: u16, v6: Option<u16>) -> Transaction {
                 }],
             });
         }
-        ops.push(Op::PutService(ServiceValue {
-            id,
-            generation: 1,
+        let record = ServiceRecord {
             base: id,
             local: Window::default(),
             cluster: if backend.is_some() {
@@ -267,7 +265,8 @@ fn entries(v4: u16, v6: Option<u16>) -> Transaction {
             scheduler: Scheduler::Random,
             has_any: u8::from(backend.is_some()),
             reserved: 0,
-        }));
+        };
+        ops.push(Op::PutService(id, record));
         ops.push(Op::PutFrontend(
             FrontendKey::new(addr::from_ip(frontend), PORT, Protocol::Udp),
             FrontendValue {

@@ -86,7 +86,7 @@ const fn lru<K, V>(spec: MapSpec) -> Shape {
 pub const SHAPES: [Shape; map::ALL.len()] = [
     array::<SettingValue>(map::SETTING, 0),
     hash::<FrontendKey, FrontendValue>(map::FRONTEND),
-    hash::<u32, ServiceValue>(map::SERVICE),
+    array::<ServiceValue>(map::SERVICE, MMAPABLE),
     hash::<u32, NameValue>(map::NAME),
     array::<SlotValue>(map::SLOT, MMAPABLE),
     hash::<u32, BackendValue>(map::BACKEND),

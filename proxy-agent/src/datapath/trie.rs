@@ -28,10 +28,7 @@ impl Trie {
             });
         };
         let opened = |error| open_map(spec.name, error);
-        let entries = data
-            .info()
-            .map_err(|error| opened(error.into()))?
-            .max_entries();
+        let entries = data.info().map_err(opened)?.max_entries();
         Ok(Self {
             spec: *spec,
             entries,

@@ -53,9 +53,6 @@ impl Snapshot {
             backends.entry(backend.service).or_default().push(backend);
         }
         for (&id, service) in &self.services {
-            if service.id != id {
-                faults.push(format!("service {id} says that it is {}", service.id));
-            }
             match self.names.get(&id) {
                 None => faults.push(format!("service {id} has no name")),
                 Some(n) => {

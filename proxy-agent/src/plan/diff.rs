@@ -3,12 +3,12 @@
 //! Frontends are not compared here, since services compete for them; the planner does that with
 //! [`Claims`](super::claims::Claims).
 
-use proxy_common::ServiceValue;
+use proxy_common::ServiceRecord;
 
 use super::{
     DesiredService, Op,
     draft::{Draft, Stage},
-    entry::{Backend, Entry, Layout, Range, Stale, wanted_claims},
+    entry::{Backend, Entry, Layout, Range, wanted_claims},
     ids::Ids,
     slots::{Run, Slots},
 };
@@ -25,13 +25,13 @@ pub(super) fn update(
     slots: &mut Slots,
     draft: &mut Draft,
 ) -> Result<Entry, NoRun> {
-    let (id, protocol) = (old.value.id, old.key.protocol);
+    let (id, protocol) = (old.id, old.key.protocol);
     let mut backends = Backend::wanted(&desired.selection.candidates);
     let join = join(&old.backends, &mut backends);
 
     let mut layout = Layout::of(&backends, id);
     let count = layout.slots.len() as u32;
-    let same_slots = !old.stale.slots && layout.slots == Layout::of(&old.backends, id).slots;
+    let same_slots = !old.stale_slots && layout.slots == Layout::of(&old.backends, id).slots;
     let run = match count {
         0 => None,
         _ if same_slots => old.run,
@@ -67,11 +67,10 @@ pub(super) fn update(
         draft.write(Stage::Slots, Op::WriteSlots { base, slots }, None);
     }
 
-    let mut new = Entry {
+    let new = Entry {
         key: old.key.clone(),
-        value: ServiceValue {
-            id,
-            generation: old.value.generation,
+        id,
+        record: ServiceRecord {
             base: run.map_or(0, |run| run.base),
             local: layout.local,
             cluster: layout.cluster,
@@ -80,22 +79,19 @@ pub(super) fn update(
             has_any: desired.selection.has_any.into(),
             reserved: 0,
         },
-        next_generation: old.next_generation,
         run,
         backends: backends.into(),
         claims: wanted_claims(&desired.frontends, protocol),
         ranges: Range::wanted(&desired.source_ranges, old.key.family, id),
         absent: false,
-        stale: Stale::default(),
+        stale_slots: false,
     };
-    if old.absent || old.stale.record || old.value != new.value {
-        new.value.generation = old.next_generation;
-        new.next_generation = old.next_generation.wrapping_add(1);
+    if old.absent || old.record != new.record {
         let undo = match old.absent {
             true => Op::DeleteService(id),
-            false => Op::PutService(old.value),
+            false => Op::PutService(id, old.record),
         };
-        draft.write(Stage::Service, Op::PutService(new.value), undo);
+        draft.write(Stage::Service, Op::PutService(id, new.record), undo);
     }
     if old.absent
         && let Some(name) = new.name()
@@ -109,12 +105,12 @@ pub(super) fn update(
 
 /// Takes a service away, all but its frontends.
 pub(super) fn delete(old: &Entry, draft: &mut Draft) {
-    let id = old.value.id;
+    let id = old.id;
     write_ranges(&old.ranges, &[], draft);
     draft.write(
         Stage::ServiceGoes,
         Op::DeleteService(id),
-        Op::PutService(old.value),
+        Op::PutService(id, old.record),
     );
     let name = old.name().map(|name| Op::PutName(id, Box::new(name)));
     draft.write(Stage::NameGoes, Op::DeleteName(id), name);

@@ -5,7 +5,7 @@
 use ipnet::IpNet;
 use proxy_common::{
     Address, BackendState, BackendValue, FrontendKey, FrontendValue, NameValue, Protocol, RangeKey,
-    ServiceValue, SlotValue, Window, addr,
+    ServiceRecord, SlotValue, Window, addr,
 };
 
 use super::{Frontend, claims::Claim, slots::Run};
@@ -18,9 +18,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: ServiceKey,
-    pub(super) value: ServiceValue,
-    /// Generation of the next record; beyond those that were ever written, also in vain.
-    pub(super) next_generation: u32,
+    pub(super) id: u32,
+    pub(super) record: ServiceRecord,
     /// Where its slots are; `None` without slots, or if the record points to what cannot be.
     pub(super) run: Option<Run>,
     /// By address and port.
@@ -31,7 +30,8 @@ pub(super) struct Entry {
     pub(super) ranges: Box<[Range]>,
     /// The maps hold nothing of it yet.
     pub(super) absent: bool,
-    pub(super) stale: Stale,
+    /// The slots are not what we would have written.
+    pub(super) stale_slots: bool,
 }
 
 /// One backend, 28 bytes.
@@ -51,13 +51,6 @@ pub(super) struct Backend {
 pub(super) struct Range {
     pub(super) bits: u32,
     pub(super) key: RangeKey,
-}
-
-/// Which parts of a restored service are not what we would have written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stale {
-    pub(super) record: bool,
-    pub(super) slots: bool,
 }
 
 /// A service's list of slots.
@@ -171,9 +164,8 @@ impl Entry {
     pub(super) fn absent(key: ServiceKey, id: u32) -> Self {
         Self {
             key,
-            value: ServiceValue {
-                id,
-                generation: 0,
+            id,
+            record: ServiceRecord {
                 base: 0,
                 local: Window::default(),
                 cluster: Window::default(),
@@ -182,13 +174,12 @@ impl Entry {
                 has_any: 0,
                 reserved: 0,
             },
-            next_generation: 1,
             run: None,
             backends: Box::default(),
             claims: Box::default(),
             ranges: Box::default(),
             absent: true,
-            stale: Stale::default(),
+            stale_slots: false,
         }
     }
 

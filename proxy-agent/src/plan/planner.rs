@@ -95,7 +95,7 @@ impl Planner {
             services: HashMap::new(),
             ids: BTreeMap::new(),
             claims: Claims::default(),
-            service_ids: Ids::new(u32::MAX),
+            service_ids: Ids::new(map::SERVICE.entries),
             backend_ids: Ids::new(map::LOAD.entries),
             slots: Slots::new(slots),
             node: BTreeMap::new(),

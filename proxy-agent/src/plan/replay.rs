@@ -8,7 +8,7 @@ use std::{net::SocketAddr, str::FromStr};
 use ipnet::IpNet;
 use proxy_common::{
     Address, BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, NodeAddrKey,
-    NodeAddrValue, Protocol, Scheduler, ServiceValue, SlotValue, Window, addr,
+    NodeAddrValue, Protocol, Scheduler, ServiceRecord, SlotValue, Window, addr,
 };
 
 use super::{
@@ -84,7 +84,7 @@ fn read_op(text: &str) -> Option<Op> {
             let slots = slots.collect::<Option<_>>()?;
             Op::WriteSlots { base, slots }
         }
-        ("put", "service") => Op::PutService(read_service(&mut words)?),
+        ("put", "service") => Op::PutService(words.number()?, read_service(&mut words)?),
         ("delete", "service") => Op::DeleteService(words.number()?),
         ("put", "name") => {
             let id = words.number()?;
@@ -152,10 +152,8 @@ fn read_slot(text: &str, service: u32) -> Option<SlotValue> {
     })
 }
 
-fn read_service(words: &mut Words<'_>) -> Option<ServiceValue> {
-    Some(ServiceValue {
-        id: words.number()?,
-        generation: words.field("generation=")?,
+fn read_service(words: &mut Words<'_>) -> Option<ServiceRecord> {
+    Some(ServiceRecord {
         base: words.field("base=")?,
         local: words.window("local=")?,
         cluster: words.window("cluster=")?,

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use proxy_common::{BackendValue, FrontendValue, NameValue, Protocol, RangeKey, ServiceValue, map};
+use proxy_common::{
+    BackendValue, FrontendValue, NameValue, Protocol, RangeKey, ServiceRecord, map,
+};
 
 use super::{
     Op, Planner, Snapshot,
     claims::{Claim, Claims, WHOLE_ADDRESS, is_whole},
-    entry::{Backend, Entry, Layout, Range, Stale, name_value},
+    entry::{Backend, Entry, Layout, Range, name_value},
     ids::Ids,
 };
 use crate::model::{Family, ServiceKey, ServiceName};
@@ -22,7 +24,7 @@ impl Planner {
     pub fn restore(snapshot: &Snapshot, slots: u32) -> Self {
         let mut planner = Self::new(slots);
         planner.resync(snapshot);
-        planner.service_ids = Ids::restore(used_services(snapshot), u32::MAX);
+        planner.service_ids = Ids::restore(used_services(snapshot), map::SERVICE.entries);
         planner.backend_ids = Ids::restore(snapshot.backends.keys().copied(), map::LOAD.entries);
         planner
     }
@@ -41,7 +43,7 @@ impl Planner {
         let runs = snapshot
             .services
             .values()
-            .map(|value| (value.base, slot_count(value)));
+            .map(|record| (record.base, record.slots()));
         self.slots
             .restart(&runs.filter(|&(_, slots)| slots > 0).collect::<Vec<_>>());
         if let Some(wanted) = &self.node_wanted
@@ -52,8 +54,8 @@ impl Planner {
         self.node.clone_from(&snapshot.node_addrs);
 
         let mut parts = Parts::of(snapshot);
-        for (&id, value) in &snapshot.services {
-            let entry = self.restore_service(id, value, snapshot, &mut parts);
+        for (&id, record) in &snapshot.services {
+            let entry = self.restore_service(id, record, snapshot, &mut parts);
             for claim in &entry.claims {
                 self.claims.add(id, claim);
             }
@@ -76,7 +78,7 @@ impl Planner {
             ..Snapshot::default()
         };
         for (&id, entry) in &self.services {
-            snapshot.services.insert(id, entry.value);
+            snapshot.services.insert(id, entry.record);
             snapshot.names.extend(entry.name().map(|name| (id, name)));
             let protocol = entry.key.protocol;
             let backends = entry.backends.iter().map(|b| (b.id, b.value(id, protocol)));
@@ -99,12 +101,12 @@ impl Planner {
     fn restore_service(
         &mut self,
         id: u32,
-        value: &ServiceValue,
+        record: &ServiceRecord,
         snapshot: &Snapshot,
         parts: &mut Parts,
     ) -> Entry {
         let backends = parts.backends.remove(&id).unwrap_or_default();
-        let protocol = backends.first().map(|backend| backend.protocol);
+        let protocol = backends.first().map(|(_, backend)| backend.protocol);
         let name = snapshot.names.get(&id).and_then(parse_name);
         let key = match name {
             Some(key) if !self.ids.contains_key(&key) => {
@@ -118,7 +120,7 @@ impl Planner {
         };
         let mut backends: Vec<Backend> = backends
             .iter()
-            .map(|value| restore_backend(value, id, key.protocol))
+            .map(|(backend, value)| restore_backend(*backend, value, id, key.protocol))
             .collect();
         backends.sort_by_key(|backend| (backend.endpoint(), backend.id));
         let mut claims = parts.claims.remove(&id).unwrap_or_default();
@@ -126,28 +128,25 @@ impl Planner {
         let mut ranges = parts.ranges.remove(&id).unwrap_or_default();
         ranges.sort_unstable_by_key(Range::order);
 
-        let slots = slot_count(value);
+        let slots = record.slots();
         let run = match slots {
             0 => None,
-            _ => self.slots.reserve(value.base, slots),
+            _ => self.slots.reserve(record.base, slots),
         };
         let layout = Layout::of(&backends, id);
-        let held = snapshot.slots.get(&value.base).filter(|_| slots > 0);
-        let stale = Stale {
-            record: value.id != id,
-            slots: held.map_or(&[][..], Vec::as_slice) != layout.slots
-                || run.is_none() != layout.slots.is_empty(),
-        };
+        let held = snapshot.slots.get(&record.base).filter(|_| slots > 0);
+        let stale_slots = held.map_or(&[][..], Vec::as_slice) != layout.slots
+            || run.is_none() != layout.slots.is_empty();
         Entry {
             key,
-            value: ServiceValue { id, ..*value },
-            next_generation: value.generation.wrapping_add(1),
+            id,
+            record: *record,
             run,
             backends: backends.into(),
             claims: claims.into(),
             ranges: ranges.into(),
             absent: false,
-            stale,
+            stale_slots,
         }
     }
 }
@@ -155,7 +154,8 @@ impl Planner {
 /// The parts of services, by service id.
 #[derive(Default)]
 struct Parts {
-    backends: HashMap<u32, Vec<BackendValue>>,
+    /// With their keys.
+    backends: HashMap<u32, Vec<(u32, BackendValue)>>,
     claims: HashMap<u32, Vec<Claim>>,
     ranges: HashMap<u32, Vec<Range>>,
 }
@@ -164,9 +164,8 @@ impl Parts {
     fn of(snapshot: &Snapshot) -> Self {
         let mut parts = Self::default();
         for (&id, value) in &snapshot.backends {
-            let value = BackendValue { id, ..*value };
-            let service = value.service;
-            parts.backends.entry(service).or_default().push(value);
+            let of_service = parts.backends.entry(value.service).or_default();
+            of_service.push((id, *value));
         }
         for (&key, value) in snapshot.frontends.iter().filter(|(key, _)| !is_whole(key)) {
             let FrontendValue {
@@ -205,8 +204,9 @@ impl Parts {
             let undo = Op::PutRange(range.bits, range.key);
             loose.push((Op::DeleteRange(range.bits, range.key), Some(undo)));
         }
-        for value in self.backends.into_values().flatten() {
-            loose.push((Op::DeleteBackend(value.id), Some(Op::PutBackend(value))));
+        for (id, value) in self.backends.into_values().flatten() {
+            let undo = Op::PutBackend(BackendValue { id, ..value });
+            loose.push((Op::DeleteBackend(id), Some(undo)));
         }
         loose.sort_by_key(|(op, _)| format!("{op}"));
         loose
@@ -224,19 +224,13 @@ fn used_services(snapshot: &Snapshot) -> impl Iterator<Item = u32> {
         .filter(|&id| id != 0)
 }
 
-/// Number of slots of a record that may hold anything.
-fn slot_count(value: &ServiceValue) -> u32 {
-    let end = |window: proxy_common::Window| window.offset.saturating_add(window.count);
-    end(value.local).max(end(value.cluster))
-}
-
-fn restore_backend(value: &BackendValue, service: u32, protocol: Protocol) -> Backend {
+fn restore_backend(id: u32, value: &BackendValue, service: u32, protocol: Protocol) -> Backend {
     let mut backend = Backend {
         addr: value.addr,
         port: value.port,
         flags: value.flags,
         stale: false,
-        id: value.id,
+        id,
         generation: value.generation,
     };
     backend.stale = backend.value(service, protocol) != *value;

@@ -78,8 +78,8 @@ impl Planner {
                 Op::PutBackend(value) if matches!(undo, Some(Op::DeleteBackend(_))) => {
                     self.backend_ids.release(value.id);
                 }
-                Op::PutService(value) if matches!(undo, Some(Op::DeleteService(_))) => {
-                    self.service_ids.release(value.id);
+                Op::PutService(id, _) if matches!(undo, Some(Op::DeleteService(_))) => {
+                    self.service_ids.release(*id);
                 }
                 _ if loose => self.loose.push((op.clone(), undo.clone())),
                 _ => {}
@@ -125,7 +125,7 @@ impl Planner {
             let known = entry.as_deref().or(new.as_ref());
             self.refused.extend(known.map(|entry| entry.key.clone()));
         }
-        let Some(mut old) = entry else { return };
+        let Some(old) = entry else { return };
         for claim in &old.claims {
             self.claims.add(id, claim);
             dispute(claim, disputed);
@@ -134,9 +134,6 @@ impl Planner {
             self.orphans.insert(id);
         } else {
             self.ids.insert(old.key.clone(), id);
-        }
-        if let Some(new) = new {
-            old.next_generation = new.next_generation;
         }
         self.services.insert(id, *old);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proxy_common::{BackendValue, FrontendKey, FrontendValue, NameValue, ServiceValue, SlotValue};
+use proxy_common::{BackendValue, FrontendKey, FrontendValue, NameValue, ServiceRecord, SlotValue};
 
 /// All entries of the maps that the agent writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct Snapshot {
     /// Map `frontend`.
     pub frontends: BTreeMap<FrontendKey, FrontendValue>,
     /// Map `service`.
-    pub services: BTreeMap<u32, ServiceValue>,
+    pub services: BTreeMap<u32, ServiceRecord>,
     /// Map `name`.
     pub names: BTreeMap<u32, NameValue>,
     /// Map `backend`.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use proxy_common::{
     BackendValue, FrontendKey, FrontendValue, NameValue, NodeAddrKey, NodeAddrValue, Protocol,
-    RangeKey, ServiceValue, SlotValue, addr,
+    RangeKey, ServiceRecord, SlotValue, addr,
 };
 
 use crate::model::ServiceKey;
@@ -23,8 +23,8 @@ pub enum Op {
         /// Part of the list of one service.
         slots: Vec<SlotValue>,
     },
-    /// Insert or replace a service record: the flip. The key is `value.id`.
-    PutService(ServiceValue),
+    /// Insert or replace the record of a service: the flip.
+    PutService(u32, ServiceRecord),
     /// Delete a service record.
     DeleteService(u32),
     /// Insert or replace the names of a service id.
@@ -130,11 +130,9 @@ impl fmt::Display for Op {
                     write!(f, " {}@{at}", slot.backend)
                 })
             }
-            Self::PutService(s) => write!(
+            Self::PutService(id, s) => write!(
                 f,
-                "put service {} generation={} base={} local={}+{} cluster={}+{} affinity={}s {} has_any={}",
-                s.id,
-                s.generation,
+                "put service {id} base={} local={}+{} cluster={}+{} affinity={}s {} has_any={}",
                 s.base,
                 s.local.offset,
                 s.local.count,

@@ -95,13 +95,9 @@ fn new_ids(cluster: &mut Cluster, plan: &proxy_agent::plan::Plan) -> Vec<String>
             );
             Some(format!("backend {}", value.id))
         }
-        (Op::PutService(value), Some(Op::DeleteService(_))) => {
-            assert!(
-                !maps.services.contains_key(&value.id),
-                "service {} is in use",
-                value.id
-            );
-            Some(format!("service {}", value.id))
+        (Op::PutService(id, _), Some(Op::DeleteService(_))) => {
+            assert!(!maps.services.contains_key(id), "service {id} is in use");
+            Some(format!("service {id}"))
         }
         _ => None,
     })

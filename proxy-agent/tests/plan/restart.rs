@@ -136,18 +136,14 @@ fn what_belongs_to_no_service_goes_with_the_first_full_plan() {
         .insert((64, 77_u32.to_be_bytes(), key.addr), ());
     // A service without a name, and one whose name another one has.
     let value = maps.services[&web];
-    let nothing = proxy_common::ServiceValue {
+    let nothing = proxy_common::ServiceRecord {
         base: 0,
         local: Default::default(),
         cluster: Default::default(),
         ..value
     };
-    leftovers
-        .services
-        .insert(66, proxy_common::ServiceValue { id: 66, ..nothing });
-    leftovers
-        .services
-        .insert(67, proxy_common::ServiceValue { id: 67, ..nothing });
+    leftovers.services.insert(66, nothing);
+    leftovers.services.insert(67, nothing);
     leftovers.names.insert(67, maps.names[&web]);
     leftovers
         .frontends
@@ -212,7 +208,7 @@ fn whatever_the_maps_hold_a_full_plan_puts_it_right() {
             maps.backends.values_mut().for_each(|b| b.state = draining);
         }),
         ("an id in a value", |maps| {
-            maps.services.values_mut().for_each(|s| s.id = 5)
+            maps.backends.values_mut().for_each(|b| b.id = 5)
         }),
         ("slots", |maps| {
             maps.slots

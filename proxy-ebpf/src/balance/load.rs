@@ -1,10 +1,11 @@
-//! Connection counts of backends.
+//! Connection counts of backends (docs/decisions/0009). Those that stand in `connection` are not counted: who wants to
+//! know counts the elements, so that a connection need not touch the count of its backend.
 
 use proxy_common::{Counter, LoadValue};
 
 use crate::{
     maps::LOAD,
-    report::{add, add_half, count},
+    report::{add_half, count},
 };
 
 /// Counts a connection to a backend. `false`: it could not be counted.
@@ -14,11 +15,8 @@ pub fn count_up(backend: u32) -> bool {
         count(Counter::LoadUncounted);
         return false;
     };
-    // SAFETY: a map value; only addresses are taken here.
-    unsafe {
-        add_half((&raw mut (*load).connections).cast(), 1);
-        add(&raw mut (*load).total, 1);
-    }
+    // SAFETY: a map value; only its address is taken here.
+    add_half(unsafe { (&raw mut (*load).connections).cast() }, 1);
     true
 }
 

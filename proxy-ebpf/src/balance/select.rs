@@ -3,7 +3,7 @@
 use aya_ebpf::{bindings::BPF_ANY, helpers::bpf_ktime_get_ns};
 use proxy_common::{
     AffinityKey, AffinityValue, BackendState, BackendValue, Counter, FrontendKind, FrontendValue,
-    ServiceValue, Window,
+    ServiceRecord, ServiceValue, Window,
 };
 
 use crate::{
@@ -31,7 +31,7 @@ pub enum Closed {
 /// A Service with something to choose from.
 pub struct Open {
     frontend: FrontendValue,
-    service: ServiceValue,
+    service: ServiceRecord,
     window: Window,
 }
 
@@ -207,14 +207,24 @@ fn scale(dice: u32, count: u32) -> u32 {
     ((u64::from(dice) * u64::from(count)) >> 32) as u32
 }
 
-/// Copies one Service.
+/// Copies the record of one Service.
 #[inline(always)]
-fn service(id: u32) -> Option<ServiceValue> {
+fn service(id: u32) -> Option<ServiceRecord> {
+    let value = SERVICE.get_ptr(ServiceValue::index(id))?;
     for _ in 0..2 {
-        let value = SERVICE.get_ptr(id)?;
-        // SAFETY: a map value that starts with an id and a generation.
-        if let Some(copy) = unsafe { consistent(value, id) } {
-            return Some(copy);
+        // SAFETY: an element of an array map. Volatile, so that the reads stay in this order.
+        unsafe {
+            let sequence = (&raw const (*value).sequence).read_volatile();
+            let copy = match ServiceValue::latch(sequence) {
+                0 => (&raw const (*value).records[0]).read_volatile(),
+                _ => (&raw const (*value).records[1]).read_volatile(),
+            };
+            if (&raw const (*value).id).read_volatile() != id {
+                return None;
+            }
+            if (&raw const (*value).sequence).read_volatile() == sequence {
+                return Some(copy);
+            }
         }
     }
     None

@@ -20,7 +20,8 @@ use crate::{
 /// A connection that is remembered, wherever that is.
 pub struct Connection<'a> {
     entry: &'a mut PeerValue,
-    counted: &'a mut u32,
+    /// Backend that it is counted for in `load`, where that is needed; 0: none.
+    counted: Option<&'a mut u32>,
 }
 
 /// The connection of a TCP socket that connected to a Service before.
@@ -58,10 +59,13 @@ pub fn release(ctx: &SockContext) {
 }
 
 impl<'a> Connection<'a> {
-    /// One that stands here.
+    /// One in socket storage.
     #[inline(always)]
-    pub fn new(entry: &'a mut PeerValue, counted: &'a mut u32) -> Self {
-        Self { entry, counted }
+    pub fn stored(entry: &'a mut PeerValue, counted: &'a mut u32) -> Self {
+        Self {
+            entry,
+            counted: Some(counted),
+        }
     }
 
     /// What it is translated from and to.
@@ -74,11 +78,11 @@ impl<'a> Connection<'a> {
     #[inline(always)]
     pub fn connect(&mut self, entry: PeerValue) {
         self.uncount();
-        *self.counted = if count_up(entry.backend) {
-            entry.backend
-        } else {
-            0
-        };
+        if let Some(counted) = &mut self.counted
+            && count_up(entry.backend)
+        {
+            **counted = entry.backend;
+        }
         *self.entry = entry;
     }
 
@@ -92,9 +96,11 @@ impl<'a> Connection<'a> {
     /// Ends its count.
     #[inline(always)]
     pub fn uncount(&mut self) {
-        if *self.counted != 0 {
-            count_down(*self.counted);
-            *self.counted = 0;
+        if let Some(counted) = &mut self.counted
+            && **counted != 0
+        {
+            count_down(**counted);
+            **counted = 0;
         }
     }
 }
@@ -151,7 +157,10 @@ fn in_element(value: *mut ConnectionValue) -> Connection<'static> {
     // SAFETY: the element belongs to the socket, which is locked or has no users left (see
     // `socket`), so that this is the only reference.
     let value = unsafe { &mut *value };
-    Connection::new(&mut value.connected, &mut value.counted)
+    Connection {
+        entry: &mut value.connected,
+        counted: None,
+    }
 }
 
 #[inline(always)]

@@ -107,13 +107,13 @@ impl Memory {
     /// The same, to be changed.
     #[inline(always)]
     pub fn connection(self) -> Connection<'static> {
-        Connection::new(&mut self.0.connected, &mut self.0.counted)
+        Connection::stored(&mut self.0.connected, &mut self.0.counted)
     }
 
     /// Forgets the connection.
     #[inline(always)]
     pub fn disconnect(&mut self) {
-        Connection::new(&mut self.0.connected, &mut self.0.counted).disconnect();
+        Connection::stored(&mut self.0.connected, &mut self.0.counted).disconnect();
     }
 
     /// Ends a connection that its program has dissolved, which no hook told us

@@ -7,15 +7,15 @@ use std::{
 };
 
 use proxy_common::{
-    Address, BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, LoadValue,
-    NameValue, Protocol, ServiceValue, addr,
+    Address, BackendState, BackendValue, FrontendKey, FrontendKind, FrontendValue, NameValue,
+    Protocol, ServiceRecord, addr,
 };
 use serde::Serialize;
 
 use super::Filter;
 use crate::{cli::table::table, plan::Snapshot};
 
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 8] = [
     "SERVICE",
     "ADDRESS",
     "PROTO",
@@ -24,7 +24,6 @@ const COLUMNS: [&str; 9] = [
     "WEIGHT",
     "STATE",
     "CONNECTIONS",
-    "TOTAL",
 ];
 
 /// All Services, sorted by name.
@@ -73,13 +72,12 @@ struct Backend {
     on_node: bool,
     in_local: bool,
     in_cluster: bool,
-    connections: i32,
-    total: u64,
+    connections: i64,
 }
 
 impl Listing {
     /// Puts together what belongs together.
-    pub(super) fn new(snapshot: &Snapshot, loads: &BTreeMap<u32, LoadValue>) -> Self {
+    pub(super) fn new(snapshot: &Snapshot, connections: &BTreeMap<u32, i64>) -> Self {
         let mut frontends = BTreeMap::<u32, Vec<_>>::new();
         for (key, value) in &snapshot.frontends {
             if key.protocol != Protocol::Any {
@@ -113,7 +111,10 @@ impl Listing {
                 own.sort_by_key(|value| (value.addr, value.port));
                 service.backends = own
                     .iter()
-                    .map(|value| Backend::new(value, loads.get(&value.id)))
+                    .map(|value| {
+                        let connections = connections.get(&value.id);
+                        Backend::new(value, connections.copied().unwrap_or_default())
+                    })
                     .collect();
                 service
             })
@@ -124,7 +125,7 @@ impl Listing {
 }
 
 impl Service {
-    fn new(id: u32, value: &ServiceValue, name: Option<&NameValue>) -> Self {
+    fn new(id: u32, value: &ServiceRecord, name: Option<&NameValue>) -> Self {
         let text = |field: fn(&NameValue) -> &[u8; 64]| {
             name.map(|name| NameValue::text(field(name)).to_owned())
                 .unwrap_or_default()
@@ -210,7 +211,7 @@ impl Frontend {
     fn new(
         key: &FrontendKey,
         value: &FrontendValue,
-        service: &ServiceValue,
+        service: &ServiceRecord,
         ranges: &[String],
     ) -> Self {
         let local = value.flags & FrontendValue::LOCAL != 0;
@@ -263,8 +264,7 @@ impl Frontend {
 }
 
 impl Backend {
-    fn new(value: &BackendValue, load: Option<&LoadValue>) -> Self {
-        let load = load.copied().unwrap_or_default();
+    fn new(value: &BackendValue, connections: i64) -> Self {
         let has = |flag| value.flags & flag != 0;
         Self {
             id: value.id,
@@ -275,8 +275,7 @@ impl Backend {
             on_node: has(BackendValue::ON_NODE),
             in_local: has(BackendValue::IN_LOCAL),
             in_cluster: has(BackendValue::IN_CLUSTER),
-            connections: load.connections,
-            total: load.total,
+            connections,
         }
     }
 
@@ -292,7 +291,6 @@ impl Backend {
             self.weight.to_string(),
             self.state.to_owned(),
             self.connections.to_string(),
-            self.total.to_string(),
         ]
     }
 }

@@ -26,7 +26,7 @@ Columns:
               endpoint here), or packet-path (sockets cannot check its source ranges and leave it
               alone). Of a backend: active, or draining (keeps what it has, gets nothing
               new)
-  CONNECTIONS from this node's sockets now; TOTAL: ever
+  CONNECTIONS from this node's sockets now
 
 Examples:
   sidestep services                      all
@@ -48,8 +48,8 @@ pub(super) fn run(
     let pins = Pins::new(&common.bpffs);
     let mut kernel = Kernel::open(&pins)?;
     let snapshot = kernel.dump().context("list Services")?;
-    let loads = kernel.loads().context("list connections")?;
-    let mut listing = Listing::new(&snapshot, &loads);
+    let connections = kernel.connections().context("count connections")?;
+    let mut listing = Listing::new(&snapshot, &connections);
     if let Some(filter) = &args.name {
         listing.0.retain(|service| service.matches(filter));
         if listing.0.is_empty() {

@@ -69,7 +69,7 @@ impl ArrayMapping {
         Ok(())
     }
 
-    /// Reads one element, word by word.
+    /// Reads one element, or the begin of it, word by word.
     ///
     /// # Errors
     ///

@@ -25,9 +25,7 @@ fn named(snapshot: &mut Snapshot, id: u32, name: &str, port: &str, family: u8) {
 
 fn service(snapshot: &mut Snapshot, id: u32, local: u32, cluster: u32, has_any: u8) {
     let window = |count| Window { offset: 0, count };
-    let value = ServiceValue {
-        id,
-        generation: 1,
+    let value = ServiceRecord {
         base: 8 * id,
         local: window(local),
         cluster: window(cluster),
@@ -73,7 +71,7 @@ fn backend(snapshot: &mut Snapshot, service: u32, id: u32, at: (&str, u16), flag
 
 /// A Service of every kind of address and in both families, one without endpoints, one with
 /// endpoints only elsewhere, and one whose name is missing.
-fn cluster() -> (Snapshot, BTreeMap<u32, LoadValue>) {
+fn cluster() -> (Snapshot, BTreeMap<u32, i64>) {
     let mut s = Snapshot::default();
     named(&mut s, 1, "web", "http", 4);
     service(&mut s, 1, 1, 2, 1);
@@ -151,54 +149,36 @@ fn cluster() -> (Snapshot, BTreeMap<u32, LoadValue>) {
     backend(&mut s, 4, 41, ("10.1.0.9", 80), BackendValue::IN_CLUSTER);
 
     service(&mut s, 9, 0, 0, 0);
-    let loads = BTreeMap::from([
-        (
-            11,
-            LoadValue {
-                backend: 11,
-                connections: 3,
-                total: 40,
-            },
-        ),
-        (
-            13,
-            LoadValue {
-                backend: 12,
-                connections: 1,
-                total: 9,
-            },
-        ),
-    ]);
-    (s, loads)
+    (s, BTreeMap::from([(11, 3), (13, 1)]))
 }
 
 #[test]
 fn the_table_shows_addresses_then_backends_of_each_service() {
-    let (snapshot, loads) = cluster();
-    let text = Listing::new(&snapshot, &loads).to_string();
+    let (snapshot, connections) = cluster();
+    let text = Listing::new(&snapshot, &connections).to_string();
     let expected = "\
-SERVICE            ADDRESS            PROTO  KIND                       SCHEDULER               WEIGHT  STATE        CONNECTIONS  TOTAL
+SERVICE            ADDRESS            PROTO  KIND                       SCHEDULER               WEIGHT  STATE        CONNECTIONS
 (id 9)             -                                                    random
 default/elsewhere  10.96.0.12:80      TCP    ClusterIP Local            random                          dropped
-                   -> 10.1.0.9:80            remote                                             1       active       0            0
+                   -> 10.1.0.9:80            remote                                             1       active       0
 default/empty      10.96.0.11:80      TCP    ExternalIP                 random                          refused
 default/web:http   10.96.0.10:80      TCP    ClusterIP                  random affinity=10800s          serving
 default/web:http   *:30080            TCP    NodePort Local             random affinity=10800s          serving
 default/web:http   192.0.2.7:80       TCP    LoadBalancer Local ranges  random affinity=10800s          packet-path
-                   -> 10.1.0.4:8080          local                                              1       active       3            40
-                   -> 10.1.0.5:8080          remote                                             1       active       0            0
-                   -> 10.1.0.6:8080          remote                                             1       draining     1            9
+                   -> 10.1.0.4:8080          local                                              1       active       3
+                   -> 10.1.0.5:8080          remote                                             1       active       0
+                   -> 10.1.0.6:8080          remote                                             1       draining     1
 default/web:http   [fd00::10]:80      TCP    ClusterIP                  random                          serving
 default/web:http   [*]:30080          TCP    NodePort                   random                          serving
-                   -> [fd01::4]:8080         remote                                             1       active       0            0
+                   -> [fd01::4]:8080         remote                                             1       active       0
 ";
     assert_eq!(text, expected);
 }
 
 #[test]
 fn the_json_form_nests_addresses_and_backends() {
-    let (snapshot, loads) = cluster();
-    let mut listing = Listing::new(&snapshot, &loads);
+    let (snapshot, connections) = cluster();
+    let mut listing = Listing::new(&snapshot, &connections);
     listing
         .0
         .retain(|service| service.matches(&"default/web:http".parse().unwrap()));
@@ -234,7 +214,6 @@ fn the_json_form_nests_addresses_and_backends() {
             "inLocal": true,
             "inCluster": true,
             "connections": 3,
-            "total": 40,
         }],
     }]);
     assert_eq!(serde_json::to_value(&listing).unwrap(), expected);
