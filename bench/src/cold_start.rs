@@ -35,7 +35,6 @@ pub(crate) fn run(sheet: &mut Sheet) -> anyhow::Result<()> {
     let sizes = Sizes::from([
         (map::SLOT.name, 4_194_304),
         (map::FRONTEND.name, 524_288),
-        (map::SERVICE.name, 262_144),
     ]);
     let many = median(rounds(MANY, FEW_ROUNDS, &sizes)?);
     sheet.add(Figure::new(BENCH, title(MANY), many, "s").at_most(5.0));
