@@ -5,6 +5,8 @@
 //! to look. Without inotify, and on file systems that do not report (NFS, overlay lower layers), a
 //! look every ten seconds finds the same.
 
+mod file;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
@@ -12,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::mpsc as thread_mpsc,
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use notify::{
@@ -21,6 +23,7 @@ use notify::{
 };
 use tokio::sync::{Semaphore, mpsc};
 
+use self::file::{Stamp, contents};
 use super::{
     Event, Settings, WatchState,
     document::{Contents, Format, ParseError},
@@ -34,8 +37,6 @@ const QUIET: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How often to look without being told.
 const POLL: Duration = Duration::from_secs(10);
-/// A file this young when it was read may change again without a new time stamp.
-const RACY: Duration = Duration::from_secs(2);
 
 /// Why the source cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -108,16 +109,6 @@ struct Manifests {
     /// Why the folder could not be listed the last time.
     lost: Option<String>,
     events: mpsc::Sender<Event>,
-}
-
-/// Tells whether a file changed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Stamp {
-    inode: u64,
-    length: u64,
-    modified: SystemTime,
-    /// It was so young when it was read that an equal stamp proves nothing.
-    racy: bool,
 }
 
 /// The reader is gone.
@@ -248,7 +239,7 @@ impl Manifests {
             Some(stamp) => self.files.insert(file.clone(), stamp),
             None => self.files.remove(file),
         };
-        let text = fs::read(&path).map_err(|error| ParseError::Whole(error.to_string()));
+        let text = contents(&path).map_err(|error| ParseError::Whole(error.to_string()));
         match text.and_then(|text| format.parse(&text)) {
             Ok(contents) => {
                 read.insert(file.clone(), contents);
@@ -283,20 +274,6 @@ impl Manifests {
             self.events.blocking_send(event).map_err(|_| Closed)?;
         }
         Ok(())
-    }
-}
-
-impl Stamp {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = fs::metadata(path)?;
-        let modified = metadata.modified()?;
-        let age = SystemTime::now().duration_since(modified);
-        Ok(Self {
-            inode: metadata.ino(),
-            length: metadata.len(),
-            modified,
-            racy: !age.is_ok_and(|age| age > RACY),
-        })
     }
 }
 
