@@ -32,7 +32,11 @@ pub(crate) fn run(sheet: &mut Sheet) -> anyhow::Result<()> {
     if std::env::var_os("SIDESTEP_LONG").is_none_or(|value| value == "0") {
         return Ok(());
     }
-    let sizes = Sizes::from([(map::SLOT.name, 4_194_304), (map::FRONTEND.name, 524_288)]);
+    let sizes = Sizes::from([
+        (map::SLOT.name, 4_194_304),
+        (map::FRONTEND.name, 524_288),
+        (map::BACKEND.name, 2_097_152),
+    ]);
     let many = median(rounds(MANY, FEW_ROUNDS, &sizes)?);
     sheet.add(Figure::new(BENCH, title(MANY), many, "s").at_most(5.0));
     let factor = f64::from(MANY / SERVICES);
