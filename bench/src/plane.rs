@@ -35,6 +35,7 @@ impl Plane {
         let globals = Globals {
             node_netns: cookie.unwrap_or(0),
             set_retval: Features::probe(cookie.is_some(), true).set_retval.present,
+            snat: None,
             port_guard: true,
         };
         let mut object = datapath::load(Some(&pins), sizes, globals)?;

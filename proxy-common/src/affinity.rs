@@ -44,6 +44,16 @@ impl AffinityKey {
             ],
         }
     }
+
+    /// Key of a client known by its address.
+    #[inline(always)]
+    pub const fn address(service: u32, client: Address) -> Self {
+        Self {
+            service,
+            scope: AffinityScope::Address,
+            client,
+        }
+    }
 }
 
 /// Value of the `affinity` map, an LRU: an evicted record costs one new choice.

@@ -35,6 +35,18 @@ counters! {
     PortGuarded = 7, "port_guarded", "Binds refused since the port is a NodePort.";
     StorageFailed = 8, "storage_failed", "Sockets refused since socket storage could not be had (out of memory).";
     LoadUncounted = 9, "load_uncounted", "Connections not counted since the load map is full.";
+    FlowMade = 10, "flow_made", "Flows of the packet path that were made.";
+    FlowFull = 11, "flow_full", "Packets dropped since the flow map has no room for a new flow.";
+    FlowCollided = 12, "flow_collided", "Flows whose client has another flow from the same port to the same backend.";
+    SnatRetried = 13, "snat_retried", "SNAT ports tried that were taken.";
+    SnatReused = 14, "snat_reused", "SNAT ports taken from flows that had ended.";
+    SnatExhausted = 15, "snat_exhausted", "Packets dropped since no SNAT port was free.";
+    SnatNoAddress = 16, "snat_no_address", "Packets dropped since the interface has no address for SNAT.";
+    PacketRefused = 17, "packet_refused", "Packets dropped since a Service has no endpoint anywhere.";
+    PacketDropped = 18, "packet_dropped", "Packets dropped since policy Local has no endpoint here.";
+    PacketDenied = 19, "packet_denied", "Packets dropped since their source is in no source range.";
+    PacketUnknownPort = 20, "packet_unknown_port", "Packets dropped at a port that a ClusterIP does not have.";
+    PacketBroken = 21, "packet_broken", "Packets dropped since maps or packet could not be used; should stay 0.";
 }
 
 /// Number of counters: entries of the map.

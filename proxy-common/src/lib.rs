@@ -43,7 +43,7 @@ pub use affinity::{AffinityKey, AffinityScope, AffinityValue};
 pub use backend::{BackendState, BackendValue};
 pub use counter::Counter;
 pub use event::{EventKind, EventRecord};
-pub use flow::{FlowKey, FlowState, FlowValue};
+pub use flow::{FlowEnd, FlowKey, FlowStage, FlowState, FlowValue};
 pub use frontend::{FrontendKey, FrontendKind, FrontendValue};
 pub use load::LoadValue;
 pub use name::NameValue;
@@ -58,7 +58,7 @@ pub use sock::{
 
 /// Version of every layout in this crate. It stands in the `setting` map; pins that carry another
 /// number are never loaded over.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// Declares that a type may be copied byte by byte to and from a map by aya.
 macro_rules! pod {

@@ -8,16 +8,20 @@
 mod address;
 mod balance;
 mod maps;
+mod packet;
 mod report;
 mod settings;
 mod socket;
 
 use aya_ebpf::{
-    macros::{cgroup_sock, cgroup_sock_addr},
-    programs::{SockAddrContext, SockContext},
+    macros::{cgroup_sock, cgroup_sock_addr, classifier},
+    programs::{SockAddrContext, SockContext, TcContext},
 };
 
-use crate::socket::context::{V4, V6};
+use crate::{
+    packet::context::{Bare, Buffer, Ethernet},
+    socket::context::{V4, V6},
+};
 
 #[cgroup_sock_addr(connect4)]
 pub fn connect4(ctx: SockAddrContext) -> i32 {
@@ -72,6 +76,26 @@ pub fn post_bind6(ctx: SockContext) -> i32 {
 #[cgroup_sock(sock_release)]
 pub fn sock_release(ctx: SockContext) -> i32 {
     socket::bind::release(&ctx)
+}
+
+#[classifier]
+pub fn tc_ingress(ctx: TcContext) -> i32 {
+    packet::ingress::<Ethernet>(Buffer::new(ctx.skb.skb))
+}
+
+#[classifier]
+pub fn tc_egress(ctx: TcContext) -> i32 {
+    packet::egress::<Ethernet>(Buffer::new(ctx.skb.skb))
+}
+
+#[classifier]
+pub fn tc_ingress_l3(ctx: TcContext) -> i32 {
+    packet::ingress::<Bare>(Buffer::new(ctx.skb.skb))
+}
+
+#[classifier]
+pub fn tc_egress_l3(ctx: TcContext) -> i32 {
+    packet::egress::<Bare>(Buffer::new(ctx.skb.skb))
 }
 
 /// Lists sockets; attached to no hook. aya-ebpf has no attribute for iterators.

@@ -11,6 +11,10 @@ static NODE_NETNS: Global<u64> = Global::new(0);
 static SET_RETVAL: Global<u8> = Global::new(0);
 #[unsafe(no_mangle)]
 static PORT_GUARD: Global<u8> = Global::new(0);
+#[unsafe(no_mangle)]
+static SNAT_FIRST: Global<u16> = Global::new(61_000);
+#[unsafe(no_mangle)]
+static SNAT_COUNT: Global<u16> = Global::new(4_536);
 
 /// Cookie of the node's network namespace; `None`: the initial namespace is the node's.
 #[inline(always)]
@@ -31,4 +35,10 @@ pub fn set_retval() -> bool {
 #[inline(always)]
 pub fn port_guard() -> bool {
     PORT_GUARD.load() != 0
+}
+
+/// First port and number of the ports that SNAT uses.
+#[inline(always)]
+pub fn snat_ports() -> (u16, u16) {
+    (SNAT_FIRST.load(), SNAT_COUNT.load())
 }

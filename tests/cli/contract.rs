@@ -30,7 +30,10 @@ fn expected(name: &str) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
                 agent,
                 node_netns,
                 started,
-                last_sync
+                last_sync,
+                snat_first,
+                snat_last,
+                snat_reserved
             }),
         ),
         "frontend" => (
@@ -144,17 +147,26 @@ fn expected(name: &str) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
                 src_port,
                 dst_port,
                 protocol,
+                stage,
                 reserved
             }),
             fields!(FlowValue {
-                request,
-                reply,
+                client,
+                frontend,
+                backend_addr,
+                snat,
                 last_seen,
                 service,
-                generation,
                 backend,
-                state,
+                client_port,
+                frontend_port,
+                backend_port,
+                snat_port,
+                stack_port,
+                protocol,
                 flags,
+                request_seen,
+                reply_seen,
                 reserved
             }),
         ),

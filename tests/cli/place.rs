@@ -20,9 +20,9 @@ use proxy_agent::{
 };
 use proxy_common::{
     Address, AffinityKey, AffinityValue, BackendState, BackendValue, ConnectionValue, Counter,
-    FlowKey, FlowState, FlowValue, FrontendKey, FrontendKind, FrontendValue, LoadValue, MasqValue,
-    NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, Protocol, RangeKey, Scheduler,
-    ServiceRecord, SlotValue, Window, addr, map,
+    FlowKey, FlowValue, FrontendKey, FrontendKind, FrontendValue, LoadValue, MasqValue, NameValue,
+    NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, Protocol, RangeKey, Scheduler, ServiceRecord,
+    SlotValue, Window, addr, map,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -62,6 +62,7 @@ impl Place {
         let globals = Globals {
             node_netns: 1,
             set_retval: false,
+            snat: None,
             port_guard: true,
         };
         let mut object = datapath::load(Some(&pins), &sizes, globals).expect("load");
@@ -147,25 +148,27 @@ impl Place {
             ..ConnectionValue::default()
         };
         self.set(map::CONNECTION.name, 9, connection);
-        let request = FlowKey {
-            src: address("192.0.2.1"),
-            dst: address("10.96.0.10"),
-            src_port: 4000,
-            dst_port: 80,
-            protocol: Protocol::Tcp,
-            reserved: [0; 3],
-        };
+        let (client, frontend) = ((address("192.0.2.1"), 4000), (address("10.96.0.10"), 80));
         let flow = FlowValue {
-            request,
-            reply: request,
+            client: client.0,
+            frontend: frontend.0,
+            backend_addr: address("10.1.0.4"),
+            snat: address("192.0.2.9"),
             last_seen: 6,
             service: 1,
-            generation: 1,
             backend: 11,
-            state: FlowState::Established,
-            flags: 0,
+            client_port: client.1,
+            frontend_port: frontend.1,
+            backend_port: 8080,
+            snat_port: 61_000,
+            stack_port: client.1,
+            protocol: Protocol::Tcp as u8,
+            flags: FlowValue::SNAT,
+            request_seen: FlowValue::SEEN | FlowValue::ACK,
+            reply_seen: FlowValue::SEEN,
             reserved: 0,
         };
+        let request = FlowKey::wire(client, frontend, Protocol::Tcp);
         self.put(map::FLOW.name, request, flow);
         let masq = MasqValue {
             v4: address("192.0.2.9"),
@@ -318,7 +321,8 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
     BTreeMap::from([
         (
             "setting",
-            "schema=3 agent=PID nodeNetns=1 startedUnixNs=1000000000 lastSyncUnixNs=0",
+            "schema=4 agent=PID nodeNetns=1 startedUnixNs=1000000000 lastSyncUnixNs=0 snatFirst=0 \
+             snatLast=0 snatReserved=0",
         ),
         (
             "frontend",
@@ -360,9 +364,10 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
         ),
         (
             "flow",
-            "tuple=192.0.2.1:4000->10.96.0.10:80 protocol=TCP \
-             request=192.0.2.1:4000->10.96.0.10:80 reply=192.0.2.1:4000->10.96.0.10:80 service=1 \
-             generation=1 backend=11 state=established lastSeenNs=6",
+            "stage=wire source=192.0.2.1:4000 destination=10.96.0.10:80 protocol=TCP \
+             client=192.0.2.1:4000 frontend=10.96.0.10:80 endpoint=10.1.0.4:8080 \
+             snat=192.0.2.9:61000 stackPort=4000 service=1 backend=11 state=established \
+             lastSeenNs=6",
         ),
         ("range", "service=1 source=10.0.0.0/8"),
         ("node_addr", "address=172.18.0.2 flags=node-port"),

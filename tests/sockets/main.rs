@@ -2,7 +2,7 @@
 //!
 //! Each test runs in a process of its own with a network namespace and a cgroup of its own, fills
 //! the maps by hand, and uses real sockets. Needs root, `ip` and `unshare`; object file: see
-//! [`stage::object`].
+//! [`sidestep_tests::maps`].
 
 mod affinity;
 mod change;

@@ -126,7 +126,8 @@ fn a_frontend_without_a_service_is_refused_and_counted_as_broken() -> anyhow::Re
     stage.frontend(at(VIP, 80), Protocol::Tcp, 77, FrontendKind::Cluster, 0)?;
     // A Service whose slots lead nowhere.
     let service = stage.service(Protocol::Tcp, &[at(PODS[0], 8080)])?;
-    stage.set_slot(stage.last_slot(), SlotValue::default())?;
+    let slot = stage.last_slot();
+    stage.set_slot(slot, SlotValue::default())?;
     stage.frontend(
         at(VIP, 81),
         Protocol::Tcp,

@@ -42,6 +42,7 @@ impl DataPlane {
             node_netns: cookie.unwrap_or(0),
             set_retval: Features::probe(cookie.is_some(), true).set_retval.present,
             port_guard: true,
+            snat: None,
         };
         let mut object = datapath::load(Some(&pins), &all_sizes(sizes), globals)?;
         Kernel::open(&pins)?.sign(globals.node_netns, 1)?;

@@ -4,5 +4,6 @@
 pub mod case;
 pub mod data_plane;
 pub mod dice;
+pub mod maps;
 pub mod place;
 pub mod talk;

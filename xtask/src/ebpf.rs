@@ -31,6 +31,9 @@ const CGROUP: &[&str] = &[
     "sock_release",
 ];
 
+/// Programs that see packets.
+const PACKET: &[&str] = &["tc_ingress", "tc_egress", "tc_ingress_l3", "tc_egress_l3"];
+
 /// Programs that walk through kernel objects when somebody reads them.
 const ITERATORS: &[&str] = &["orphans"];
 
@@ -111,15 +114,20 @@ fn problems(object: &Object) -> Vec<String> {
             ));
         }
     }
-    for name in CGROUP.iter().chain(ITERATORS) {
+    for name in CGROUP.iter().chain(PACKET).chain(ITERATORS) {
         match object.programs.get(*name).map(|program| &program.section) {
-            Some(section) if is_cgroup(section) == CGROUP.contains(name) => {}
+            Some(section)
+                if is_cgroup(section) == CGROUP.contains(name)
+                    && is_packet(section) == PACKET.contains(name) => {}
             Some(section) => problems.push(format!("program {name} is a {section:?}")),
             None => problems.push(format!("program {name} is missing")),
         }
     }
     for name in object.programs.keys() {
-        if !CGROUP.contains(&name.as_str()) && !ITERATORS.contains(&name.as_str()) {
+        if ![CGROUP, PACKET, ITERATORS]
+            .iter()
+            .any(|list| list.contains(&name.as_str()))
+        {
             problems.push(format!(
                 "program {name} is not in the lists of xtask/src/ebpf.rs"
             ));
@@ -134,4 +142,8 @@ fn is_cgroup(section: &ProgramSection) -> bool {
         section,
         ProgramSection::CgroupSockAddr { .. } | ProgramSection::CgroupSock { .. }
     )
+}
+
+const fn is_packet(section: &ProgramSection) -> bool {
+    matches!(section, ProgramSection::SchedClassifier)
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context as _, anyhow};
 
-use super::{CommonArgs, Exit, Output};
+use super::{CommonArgs, Exit, Output, packet_path};
 use crate::datapath::{self, Pins, StartError};
 
 /// Removes all pins, unless an agent uses them.
@@ -24,6 +24,10 @@ pub(super) fn run(common: &CommonArgs, out: &mut dyn Write) -> anyhow::Result<Ex
             ),
             error => error.into(),
         })?;
+        // While the maps say which they are. Pins of another version do not.
+        if let Ok(Some(setting)) = pins.setting() {
+            removed.extend(packet_path::give_back(&setting));
+        }
         result = datapath::remove(&pins, &lock, &mut |path| {
             removed.push(path.display().to_string());
         });

@@ -7,6 +7,7 @@ mod cleanup;
 mod dump;
 mod duration;
 mod generate;
+mod packet_path;
 pub mod run;
 mod services;
 mod status;

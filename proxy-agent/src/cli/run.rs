@@ -17,13 +17,14 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{CommonArgs, duration::GoDuration, sentence};
+use super::{CommonArgs, duration::GoDuration, packet_path, sentence};
 use crate::{
-    datapath::{self, Features, Globals, Kernel, Pins, Sizes},
+    datapath::{self, Attachments, Features, Globals, Kernel, Pins, Sizes},
     model::{Node, Store},
     node::{
         interfaces, namespace,
         node_port::NodePortAddresses,
+        reserved_ports::PortRange,
         sockets::{self, Reaper},
     },
     reconcile::{Inputs, Reconciler, Report, serve},
@@ -66,6 +67,16 @@ pub struct RunArgs {
     /// Service.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub port_guard: bool,
+    /// Translate packets of clients that are no sockets of this node.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub packet_path: bool,
+    /// Ports that stand for clients whose source address has to be replaced. They are added to
+    /// net.ipv4.ip_local_reserved_ports.
+    #[arg(long, value_name = "FIRST-LAST", default_value = "16384-29999")]
+    pub snat_ports: PortRange,
+    /// Attach to interfaces by tcx links, where the kernel has them, and not by clsact filters.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub tcx: bool,
     /// Try the programs in a scratch cgroup before any process sees them.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub self_test: bool,
@@ -90,7 +101,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs) -> anyhow::Result<()> {
     let pins = Pins::new(&common.bpffs);
     let lock = pins.lock()?;
     let name = node_name(args.hostname_override.as_deref())?;
-    let (kernel, reaper) = start_data_plane(args, &pins)?;
+    let (kernel, reaper, attachments) = start_data_plane(args, &pins)?;
     let slots = kernel
         .sizes()
         .get(map::SLOT.name)
@@ -110,6 +121,10 @@ pub fn run(args: &RunArgs, common: &CommonArgs) -> anyhow::Result<()> {
         .context("start the runtime")?
         .block_on(async {
             let stop = stop_signal().context("listen for signals")?;
+            if let Some(attachments) = attachments {
+                packet_path::attach(attachments).await?;
+                packet_path::end_flows(&pins)?;
+            }
             let inputs = Inputs {
                 events: start_source(args, &name).await?,
                 addresses: interfaces::spawn(),
@@ -141,8 +156,11 @@ pub fn run(args: &RunArgs, common: &CommonArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The maps, what destroys sockets of dead backends, and what attaches to interfaces.
+type Started = (Kernel, Option<Reaper>, Option<Attachments>);
+
 /// Probes, tests, loads, attaches; then the maps serve what they hold.
-fn start_data_plane(args: &RunArgs, pins: &Pins) -> anyhow::Result<(Kernel, Option<Reaper>)> {
+fn start_data_plane(args: &RunArgs, pins: &Pins) -> anyhow::Result<Started> {
     let mut sizes: Sizes = args.map_size.iter().copied().collect();
     for (name, entries) in pins.check()? {
         if let Some(wanted) = sizes
@@ -179,6 +197,7 @@ fn start_data_plane(args: &RunArgs, pins: &Pins) -> anyhow::Result<(Kernel, Opti
         node_netns: cookie.unwrap_or(0),
         set_retval: features.set_retval.present,
         port_guard: args.port_guard,
+        snat: args.packet_path.then_some(args.snat_ports),
     };
     if args.self_test {
         let mut client = Command::new(std::env::current_exe().context("find my own binary")?);
@@ -196,7 +215,14 @@ fn start_data_plane(args: &RunArgs, pins: &Pins) -> anyhow::Result<(Kernel, Opti
         true => start_reaper(&mut object),
         false => None,
     };
-    Ok((kernel, reaper))
+    let attachments = if args.packet_path {
+        packet_path::reserve(&mut kernel, args.snat_ports)?;
+        let method = packet_path::method(args.tcx && features.tcx.present);
+        Some(Attachments::new(&mut object, pins, method)?)
+    } else {
+        None
+    };
+    Ok((kernel, reaper, attachments))
 }
 
 /// What destroys sockets of dead backends; `None` where the kernel does not allow it.

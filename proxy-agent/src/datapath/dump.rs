@@ -280,6 +280,9 @@ fn setting(
         ("nodeNetns", value.node_netns.into()),
         ("startedUnixNs", value.started.into()),
         ("lastSyncUnixNs", value.last_sync.into()),
+        ("snatFirst", value.snat_first.into()),
+        ("snatLast", value.snat_last.into()),
+        ("snatReserved", value.snat_reserved.into()),
     ]));
     Ok(())
 }

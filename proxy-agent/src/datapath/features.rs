@@ -30,6 +30,8 @@ pub struct Features {
     pub membarrier: Feature,
     /// Finding and destroying UDP sockets of dead backends.
     pub orphans: Feature,
+    /// Links of programs to interfaces.
+    pub tcx: Feature,
 }
 
 impl Features {
@@ -66,16 +68,23 @@ impl Features {
                 present: destroy && kernel_is_at_least(5, 12),
                 without: "connected UDP sockets of dead backends stay until their program gives up",
             },
+            tcx: Feature {
+                name: "tcx links",
+                since: "6.6",
+                present: kernel_is_at_least(6, 6),
+                without: "packets are translated by filters of clsact qdiscs, which others can remove",
+            },
         }
     }
 
     /// All of them.
-    pub fn all(&self) -> [&Feature; 4] {
+    pub fn all(&self) -> [&Feature; 5] {
         [
             &self.set_retval,
             &self.netns_cookie,
             &self.membarrier,
             &self.orphans,
+            &self.tcx,
         ]
     }
 }

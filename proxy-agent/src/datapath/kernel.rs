@@ -12,7 +12,10 @@ use super::{
     sys,
     table::failure,
 };
-use crate::plan::{Op, Snapshot, Transaction, Unit};
+use crate::{
+    node::reserved_ports::PortRange,
+    plan::{Op, Snapshot, Transaction, Unit},
+};
 
 /// The maps of the kernel, open for reading and writing.
 pub struct Kernel {
@@ -70,7 +73,22 @@ impl Kernel {
             agent: std::process::id(),
             node_netns,
             started: now,
-            last_sync: self.setting()?.last_sync,
+            ..self.setting()?
+        };
+        self.set(value)
+    }
+
+    /// Records which ports SNAT uses, and whether they are to be given back.
+    ///
+    /// # Errors
+    ///
+    /// If the `setting` map cannot be read or written.
+    pub fn sign_snat(&mut self, ports: PortRange, reserved: bool) -> Result<(), Error> {
+        let value = SettingValue {
+            snat_first: ports.first,
+            snat_last: ports.last,
+            snat_reserved: reserved.into(),
+            ..self.setting()?
         };
         self.set(value)
     }

@@ -6,9 +6,11 @@ use aya::{
 };
 use proxy_common::setting::global;
 
+use crate::node::reserved_ports::PortRange;
+
 use super::{
     pins::{Pins, Sizes},
-    programs::PROGRAMS,
+    programs::{PACKET_PROGRAMS, PROGRAMS},
     start::StartError,
 };
 
@@ -24,6 +26,8 @@ pub struct Globals {
     pub set_retval: bool,
     /// Guard NodePorts against local binds.
     pub port_guard: bool,
+    /// Ports that SNAT uses; `None`: the programs of the packet path are not loaded.
+    pub snat: Option<PortRange>,
 }
 
 /// Creates the maps, or takes those that are pinned, and loads all programs. Attaches nothing.
@@ -52,6 +56,12 @@ pub fn load(pins: Option<&Pins>, sizes: &Sizes, globals: Globals) -> Result<Ebpf
         .override_global(global::NODE_NETNS, &globals.node_netns, true)
         .override_global(global::SET_RETVAL, &set_retval, true)
         .override_global(global::PORT_GUARD, &port_guard, true);
+    let snat = globals.snat.map(|ports| (ports.first, ports.count()));
+    if let Some((first, count)) = &snat {
+        loader
+            .override_global(global::SNAT_FIRST, first, true)
+            .override_global(global::SNAT_COUNT, count, true);
+    }
     for (&name, &entries) in sizes {
         loader.map_max_entries(name, entries);
     }
@@ -61,7 +71,8 @@ pub fn load(pins: Option<&Pins>, sizes: &Sizes, globals: Globals) -> Result<Ebpf
         }
     }
     let mut object = loader.load(OBJECT).map_err(object_error)?;
-    for spec in &PROGRAMS {
+    let packet = PACKET_PROGRAMS.iter().filter(|_| globals.snat.is_some());
+    for spec in PROGRAMS.iter().chain(packet) {
         load_program(program(&mut object, spec.name)?).map_err(|source| StartError::Program {
             program: spec.name,
             source: Box::new(source),
@@ -85,6 +96,7 @@ pub(super) fn program_fd(program: &Program) -> Result<&ProgramFd, ProgramError> 
     match program {
         Program::CgroupSockAddr(p) => p.fd(),
         Program::CgroupSock(p) => p.fd(),
+        Program::SchedClassifier(p) => p.fd(),
         _ => Err(ProgramError::UnexpectedProgramType),
     }
 }
@@ -93,6 +105,7 @@ fn load_program(program: &mut Program) -> Result<(), ProgramError> {
     match program {
         Program::CgroupSockAddr(p) => p.load(),
         Program::CgroupSock(p) => p.load(),
+        Program::SchedClassifier(p) => p.load(),
         _ => Err(ProgramError::UnexpectedProgramType),
     }
 }

@@ -69,6 +69,13 @@ impl<V: FromBytes + IntoBytes + Immutable> Memory<V> {
             .map_err(|source| self.error("write to", source))
     }
 
+    /// Adds to the number at an offset in one element, at once: for what programs change too.
+    pub(super) fn add(&mut self, index: u32, offset: usize, by: u32) -> Result<(), Error> {
+        self.mapping
+            .add(index, offset / size_of::<u32>(), by)
+            .map_err(|source| self.error("write to", source))
+    }
+
     /// Unmaps everything until it is used again.
     pub(super) fn unmap(&mut self) {
         self.mapping.unmap();

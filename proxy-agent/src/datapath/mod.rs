@@ -2,10 +2,12 @@
 //!
 //! Only this module knows that maps exist.
 
+mod devices;
 mod dump;
 mod elements;
 pub mod fake;
 mod features;
+mod flows;
 mod grace;
 mod kernel;
 mod links;
@@ -25,16 +27,18 @@ mod sys;
 mod table;
 mod trie;
 
+pub use devices::{Attachments, DeviceLink, Method, device_links};
 pub use dump::{DumpError, MapSize, MapUsage, dump, usage};
 pub use fake::Fake;
 pub use features::{Feature, Features};
+pub use flows::{Flows, Timeouts, Walked};
 pub use grace::REST;
 pub use kernel::Kernel;
 pub use links::{LinkState, attach, state as link_state};
 pub use load::{Globals, load};
 pub use orphans::Orphans;
 pub use pins::{DEFAULT_BPFFS, Lock, Pins, Sizes, cgroup_root};
-pub use programs::{PROGRAMS, ProgramSpec};
+pub use programs::{PACKET_PROGRAMS, PROGRAMS, ProgramSpec};
 pub use record::{Field, Record};
 pub use removal::remove;
 pub use selftest::{client as self_test_client, run as self_test};

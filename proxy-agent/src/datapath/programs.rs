@@ -57,3 +57,23 @@ pub const PROGRAMS: [ProgramSpec; 11] = [
         role: "guards NodePorts against local binds, IPv6",
     },
 ];
+
+/// The programs of the packet path: each is attached to many interfaces.
+pub const PACKET_PROGRAMS: [ProgramSpec; 4] = [
+    ProgramSpec {
+        name: "tc_ingress",
+        role: "rewrites the destination of packets that arrive",
+    },
+    ProgramSpec {
+        name: "tc_egress",
+        role: "rewrites the source of packets that leave",
+    },
+    ProgramSpec {
+        name: "tc_ingress_l3",
+        role: "as tc_ingress, where packets have no Ethernet header",
+    },
+    ProgramSpec {
+        name: "tc_egress_l3",
+        role: "as tc_egress, where packets have no Ethernet header",
+    },
+];

@@ -10,8 +10,8 @@ use std::{
 
 use proxy_common::{
     Address, AffinityKey, AffinityScope, AffinityValue, BackendValue, ConnectionValue, FlowKey,
-    FlowState, FlowValue, FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey,
-    NodeAddrValue, PeerKey, PeerValue, RangeKey, ServiceValue, SlotValue, addr, map,
+    FlowStage, FlowState, FlowValue, FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue,
+    NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, RangeKey, ServiceValue, SlotValue, addr, map,
 };
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use zerocopy::{Immutable, KnownLayout, TryFromBytes};
@@ -217,19 +217,32 @@ fn peer(key: PeerKey, value: PeerValue) -> Record {
 }
 
 fn flow(key: FlowKey, value: FlowValue) -> Record {
-    let state = match value.state {
+    let stage = match key.stage {
+        FlowStage::Wire => "wire",
+        FlowStage::Stack => "stack",
+    };
+    let state = match value.state() {
         FlowState::Open => "open",
         FlowState::Established => "established",
         FlowState::HalfClosed => "half-closed",
         FlowState::Closed => "closed",
+        FlowState::Reset => "reset",
+    };
+    let snat = match value.snat_port {
+        0 => Field::None,
+        port => end(value.snat, port),
     };
     Record(vec![
-        ("tuple", tuple(&key)),
+        ("stage", stage.into()),
+        ("source", end(key.src, key.src_port)),
+        ("destination", end(key.dst, key.dst_port)),
         ("protocol", key.protocol.name().into()),
-        ("request", tuple(&value.request)),
-        ("reply", tuple(&value.reply)),
+        ("client", end(value.client, value.client_port)),
+        ("frontend", end(value.frontend, value.frontend_port)),
+        ("endpoint", end(value.backend_addr, value.backend_port)),
+        ("snat", snat),
+        ("stackPort", value.stack_port.into()),
         ("service", value.service.into()),
-        ("generation", value.generation.into()),
         ("backend", value.backend.into()),
         ("state", state.into()),
         ("lastSeenNs", value.last_seen.into()),
@@ -259,11 +272,8 @@ fn masq(key: u32, value: MasqValue) -> Record {
     ])
 }
 
-/// `source->destination`.
-fn tuple(key: &FlowKey) -> Field {
-    let source = SocketAddr::new(addr::to_ip(&key.src), key.src_port);
-    let destination = SocketAddr::new(addr::to_ip(&key.dst), key.dst_port);
-    Field::Text(format!("{source}->{destination}"))
+fn end(address: Address, port: u16) -> Field {
+    Field::Text(SocketAddr::new(addr::to_ip(&address), port).to_string())
 }
 
 fn protocol(number: u8) -> Field {

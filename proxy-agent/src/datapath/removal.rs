@@ -9,6 +9,7 @@ use std::{
 use proxy_common::map;
 
 use super::{
+    devices,
     pins::{Lock, Pins},
     programs::PROGRAMS,
     start::StartError,
@@ -25,6 +26,7 @@ use super::{
 ///
 /// [`StartError::Io`] with the first path that could not be removed; calling again goes on there.
 pub fn remove(pins: &Pins, _lock: &Lock, removed: &mut dyn FnMut(&Path)) -> Result<(), StartError> {
+    devices::remove_filters(removed);
     for program in PROGRAMS.iter().rev() {
         link(&pins.link(program.name), removed)?;
     }

@@ -63,6 +63,7 @@ pub fn run(client: &mut Command, cgroup: &Path, globals: Globals) -> Result<(), 
         &small,
         Globals {
             port_guard: false,
+            snat: None,
             ..globals
         },
     )?;

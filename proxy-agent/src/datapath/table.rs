@@ -71,15 +71,50 @@ impl<K: Pod, V: Pod> Table<K, V> {
 
     /// Deletes; a key that is not there is no error.
     pub(super) fn delete(&mut self, key: &K) -> Result<(), Error> {
+        self.take(key).map(drop)
+    }
+
+    /// Inserts what is not there. Whether it was not.
+    pub(super) fn insert_new(&mut self, key: &K, value: &V) -> Result<bool, Error> {
+        const NOEXIST: u64 = 1;
+        match self.map.insert(key, value, NOEXIST) {
+            Ok(()) => Ok(true),
+            Err(error)
+                if os_error(&error).map(io::Error::kind) == Some(io::ErrorKind::AlreadyExists) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(failure("write to", self.spec.name, self.entries, error)),
+        }
+    }
+
+    /// Deletes. Whether it was there: of several who delete a key, one is told so.
+    pub(super) fn take(&mut self, key: &K) -> Result<bool, Error> {
         match self.map.remove(key) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
             Err(error)
                 if os_error(&error).map(io::Error::kind) == Some(io::ErrorKind::NotFound) =>
             {
-                Ok(())
+                Ok(false)
             }
             Err(error) => Err(failure("delete from", self.spec.name, self.entries, error)),
         }
+    }
+
+    /// Reads on from a place: about `wanted` entries. Whether there may be more.
+    pub(super) fn some(
+        &self,
+        cursor: &mut sys::Cursor,
+        wanted: usize,
+        entry: &mut impl FnMut(K, V),
+    ) -> Result<bool, Error> {
+        cursor
+            .read(self.fd.as_fd(), wanted, entry)
+            .map_err(|source| Error::Map {
+                what: "read",
+                map: self.spec.name,
+                source,
+            })
     }
 
     /// All entries, in no order.

@@ -3,25 +3,19 @@
 //! An address counts once the kernel delivers to it: IPv6 duplicate detection over and passed. What
 //! an address is used for is decided elsewhere ([`node_port`](super::node_port)).
 //!
-//! Notifications only say that something changed; the addresses are always listed anew. So a lost
-//! notification costs nothing but a listing, and there is no second copy of the kernel's rules.
 //! Links need no watch of their own: an address that goes with its link is announced as deleted.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, future::Future, net::IpAddr};
 
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::TryStreamExt as _;
 use netlink_packet_route::{
     AddressFamily,
     address::{AddressAttribute, AddressFlags, AddressMessage},
 };
-use rtnetlink::MulticastGroup;
-use tokio::{sync::watch, task::JoinSet};
+use rtnetlink::{Handle, MulticastGroup};
+use tokio::sync::watch;
 
-/// How long changes are gathered before the addresses are listed again.
-const DEBOUNCE: Duration = Duration::from_millis(100);
-
-/// First and longest wait before a failed watch is started again.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+use super::listed::{self, Listed};
 
 /// The node's addresses; `None` until they were listed for the first time.
 pub type Addresses = watch::Receiver<Option<BTreeSet<IpAddr>>>;
@@ -32,96 +26,29 @@ pub type Addresses = watch::Receiver<Option<BTreeSet<IpAddr>>>;
 /// A failure (no rtnetlink, no descriptors) is logged and tried again; meanwhile the receiver keeps
 /// the last list. Call it inside a tokio runtime with IO and time enabled.
 pub fn spawn() -> Addresses {
-    let (sender, receiver) = watch::channel(None);
-    tokio::spawn(watch(sender));
-    receiver
+    listed::spawn()
 }
 
-/// Why the addresses cannot be watched.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("open an rtnetlink socket")]
-    Open(#[source] std::io::Error),
-    #[error("list addresses by rtnetlink")]
-    List(#[source] rtnetlink::Error),
-    #[error("wait for address changes: the kernel closed the rtnetlink socket")]
-    Closed,
-}
+impl Listed for BTreeSet<IpAddr> {
+    const WHAT: &'static str = "node addresses";
+    const WITHOUT: &'static str = "NodePorts answer at those known so far";
+    const GROUPS: &'static [MulticastGroup] =
+        &[MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
 
-async fn watch(sender: watch::Sender<Option<BTreeSet<IpAddr>>>) {
-    let mut wait = RETRY.0;
-    loop {
-        let listed = sender.borrow().is_some();
-        let error = tokio::select! {
-            () = sender.closed() => return,
-            error = follow(&sender) => error,
-        };
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            retry = ?wait,
-            "cannot watch node addresses; NodePorts answer at those known so far"
-        );
-        tokio::select! {
-            () = sender.closed() => return,
-            () = tokio::time::sleep(wait) => {}
-        }
-        let progress = !listed && sender.borrow().is_some();
-        wait = if progress {
-            RETRY.0
-        } else {
-            (wait * 2).min(RETRY.1)
-        };
+    fn list(handle: &Handle) -> impl Future<Output = Result<Self, rtnetlink::Error>> + Send {
+        let messages = handle.address().get().execute();
+        messages
+            .try_filter_map(|message| async move { Ok(usable(&message)) })
+            .try_collect()
     }
-}
 
-/// Lists, then lists again after each change; returns only with an error.
-async fn follow(sender: &watch::Sender<Option<BTreeSet<IpAddr>>>) -> Error {
-    // Two sockets: an overflow of notifications must not lose the answer to a listing.
-    let groups = [MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
-    let (notifier, _, mut changes) = match rtnetlink::new_multicast_connection(&groups) {
-        Ok(parts) => parts,
-        Err(e) => return Error::Open(e),
-    };
-    let (lister, handle, _) = match rtnetlink::new_connection() {
-        Ok(parts) => parts,
-        Err(e) => return Error::Open(e),
-    };
-    let mut connections = JoinSet::new();
-    connections.spawn(notifier);
-    connections.spawn(lister);
-
-    loop {
-        let addresses = match list(&handle).await {
-            Ok(addresses) => addresses,
-            Err(e) => return Error::List(e),
-        };
-        sender.send_if_modified(|known| {
-            let modified = known.as_ref() != Some(&addresses);
-            if modified {
-                tracing::info!(addresses = addresses.len(), "node addresses");
-                *known = Some(addresses);
-            }
-            modified
-        });
-        // An overflow (ENOBUFS) arrives as one more message.
-        if changes.next().await.is_none() {
-            return Error::Closed;
-        }
-        tokio::time::sleep(DEBOUNCE).await;
-        while let Some(Some(_)) = changes.next().now_or_never() {}
+    fn count(&self) -> usize {
+        self.len()
     }
-}
-
-async fn list(handle: &rtnetlink::Handle) -> Result<BTreeSet<IpAddr>, rtnetlink::Error> {
-    let messages = handle.address().get().execute();
-    messages
-        .try_filter_map(|message| async move { Ok(usable(&message)) })
-        .try_collect()
-        .await
 }
 
 /// The address of a message, if the kernel delivers to it.
-fn usable(message: &AddressMessage) -> Option<IpAddr> {
+pub(super) fn usable(message: &AddressMessage) -> Option<IpAddr> {
     let (mut local, mut address) = (None, None);
     let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
     for attribute in &message.attributes {

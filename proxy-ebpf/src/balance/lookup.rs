@@ -1,14 +1,24 @@
 //! From an address to a Service: which frontend it is, if any.
 
+use aya_ebpf::btf_maps::lpm_trie::Key;
 use proxy_common::{
-    FrontendKey, FrontendKind, FrontendValue, NodeAddrKey, NodeAddrValue, Protocol,
+    FrontendKey, FrontendKind, FrontendValue, NodeAddrKey, NodeAddrValue, Protocol, RangeKey,
 };
 
 use crate::{
     address::{Endpoint, Words},
     balance::select::{self, Closed, Open},
-    maps::{FRONTEND, NODE_ADDR},
+    maps::{FRONTEND, NODE_ADDR, RANGE},
 };
+
+/// Where a client is, as far as traffic policies and source ranges are concerned.
+#[derive(Clone, Copy)]
+pub enum Side {
+    /// A socket of this node. Its source address is not chosen yet.
+    Inside,
+    /// Whoever sent a packet from this address.
+    Outside(Words),
+}
 
 /// What an address is to us.
 pub enum Found {
@@ -16,6 +26,8 @@ pub enum Found {
     Nothing,
     /// A Service's that only some sources may use. Only the packet path knows the source.
     Ranged,
+    /// A Service's that this source may not use.
+    Denied,
     /// A ClusterIP at a port that it does not have.
     UnknownPort,
     /// A Service's that nobody serves: why, and its id.
@@ -29,7 +41,12 @@ pub enum Found {
 /// `is_node` says whether the client is in the node's own network namespace, where alone a loopback
 /// address means the node. It is asked only when that matters.
 #[inline(always)]
-pub fn find(destination: Endpoint, protocol: Protocol, is_node: impl Fn() -> bool) -> Found {
+pub fn find(
+    destination: Endpoint,
+    protocol: Protocol,
+    side: Side,
+    is_node: impl Fn() -> bool,
+) -> Found {
     // A Service is deleted frontends first. Who came before that and finds no Service looks again.
     let mut missing = 0;
     for _ in 0..2 {
@@ -39,9 +56,15 @@ pub fn find(destination: Endpoint, protocol: Protocol, is_node: impl Fn() -> boo
             None => return Found::Nothing,
         };
         if frontend.flags & FrontendValue::SOURCE_RANGES != 0 {
-            return Found::Ranged;
+            match side {
+                Side::Inside => return Found::Ranged,
+                Side::Outside(source) if !is_in_range(frontend.service, source) => {
+                    return Found::Denied;
+                }
+                Side::Outside(_) => {}
+            }
         }
-        match select::open(frontend) {
+        match select::open(frontend, side) {
             Ok(open) => return Found::Open(open),
             Err(Closed::Broken) => missing = frontend.service,
             Err(closed) => return Found::Closed(closed, frontend.service),
@@ -89,6 +112,18 @@ pub fn answers_node_ports(addr: Words, is_node: impl Fn() -> bool) -> bool {
     // SAFETY: a map value, read at once and as a whole.
     let flags = unsafe { (&raw const (*value).flags).read_volatile() };
     flags & NodeAddrValue::NODE_PORT != 0 && (flags & NodeAddrValue::LOOPBACK == 0 || is_node())
+}
+
+/// Whether a Service's source ranges have an address.
+#[inline(always)]
+fn is_in_range(service: u32, source: Words) -> bool {
+    let key = RangeKey {
+        service_be: service.to_be_bytes(),
+        source: source.bytes(),
+    };
+    RANGE
+        .get(&Key::new(8 * size_of::<RangeKey>() as u32, key))
+        .is_some()
 }
 
 /// Whether an address is a ClusterIP of ours, all ports of which we answer for.

@@ -8,6 +8,7 @@ use proxy_common::{
 
 use crate::{
     address::{Endpoint, Words},
+    balance::lookup::Side,
     maps::{AFFINITY, BACKEND, SERVICE, SLOT},
     report::count,
 };
@@ -33,6 +34,7 @@ pub struct Open {
     frontend: FrontendValue,
     service: ServiceRecord,
     window: Window,
+    is_local: bool,
 }
 
 /// A backend that was chosen.
@@ -47,15 +49,20 @@ pub struct Backend {
 pub trait Client {
     /// 32 bits that decide, evenly distributed over all clients.
     fn dice(&self) -> u32;
-    /// Cookie of the client's network namespace, by which affinity knows it.
-    fn netns(&self) -> u64;
+    /// By what affinity to a Service knows it.
+    fn affinity(&self, service: u32) -> AffinityKey;
 }
 
-/// Reads the Service of a frontend and its window for sockets of this node.
+/// Reads the Service of a frontend and its window for clients of a side.
 #[inline(always)]
-pub fn open(frontend: FrontendValue) -> Result<Open, Closed> {
+pub fn open(frontend: FrontendValue, side: Side) -> Result<Open, Closed> {
+    reopen(frontend, is_local(frontend, side))
+}
+
+#[inline(always)]
+fn reopen(frontend: FrontendValue, is_local: bool) -> Result<Open, Closed> {
     let service = service(frontend.service).ok_or(Closed::Broken)?;
-    let window = if is_local(frontend) {
+    let window = if is_local {
         service.local
     } else {
         service.cluster
@@ -67,6 +74,7 @@ pub fn open(frontend: FrontendValue) -> Result<Open, Closed> {
             frontend,
             service,
             window,
+            is_local,
         }),
     }
 }
@@ -83,7 +91,7 @@ impl Open {
     pub fn choose(mut self, client: &impl Client) -> Result<Backend, Closed> {
         let affinity = u64::from(self.service.affinity_seconds) * 1_000_000_000;
         if affinity != 0
-            && let Some(backend) = self.remembered(&self.key(client), affinity)
+            && let Some(backend) = self.remembered(&client.affinity(self.service()), affinity)
         {
             return Ok(backend);
         }
@@ -92,7 +100,7 @@ impl Open {
         for attempt in 0..ATTEMPTS {
             if attempt != 0 {
                 count(Counter::SocketRetried);
-                self = open(self.frontend)?;
+                self = reopen(self.frontend, self.is_local)?;
             }
             let index = scale(dice, self.window.count) + attempt;
             chosen = self.slot(index.checked_rem(self.window.count).unwrap_or(0));
@@ -109,7 +117,11 @@ impl Open {
                 reserved: 0,
             };
             // An LRU map makes room for itself. Should that fail, the next choice is a new one.
-            let _ = AFFINITY.insert(&self.key(client), &record, u64::from(BPF_ANY));
+            let _ = AFFINITY.insert(
+                &client.affinity(self.service()),
+                &record,
+                u64::from(BPF_ANY),
+            );
         }
         Ok(backend)
     }
@@ -164,7 +176,7 @@ impl Open {
     #[inline(always)]
     fn backend(&self, id: u32) -> Option<Backend> {
         let value = backend(id)?;
-        let flag = if is_local(self.frontend) {
+        let flag = if self.is_local {
             BackendValue::IN_LOCAL
         } else {
             BackendValue::IN_CLUSTER
@@ -181,11 +193,6 @@ impl Open {
             },
         })
     }
-
-    #[inline(always)]
-    fn key(&self, client: &impl Client) -> AffinityKey {
-        AffinityKey::namespace(self.frontend.service, client.netns())
-    }
 }
 
 /// Whether a backend may keep clients that it has: active or draining, and of this Service.
@@ -194,11 +201,21 @@ pub fn is_alive(id: u32, service: u32) -> bool {
     backend(id).is_some_and(|value| value.service == service)
 }
 
-/// Which window sockets of this node get. Traffic policies of external addresses are about clients
-/// from outside; who is inside gets the whole cluster, as in kube-proxy's short circuit.
+/// Whether a backend runs on this node; `false` also if it is dead.
 #[inline(always)]
-fn is_local(frontend: FrontendValue) -> bool {
-    frontend.kind as u8 == FrontendKind::Cluster as u8 && frontend.flags & FrontendValue::LOCAL != 0
+pub fn is_on_node(id: u32) -> bool {
+    backend(id).is_some_and(|value| value.flags & BackendValue::ON_NODE != 0)
+}
+
+/// Which window a client gets. Traffic policies of external addresses are about clients from
+/// outside; who is inside gets the whole cluster, as in kube-proxy's short circuit.
+#[inline(always)]
+fn is_local(frontend: FrontendValue, side: Side) -> bool {
+    let applies = match side {
+        Side::Inside => frontend.kind as u8 == FrontendKind::Cluster as u8,
+        Side::Outside(_) => true,
+    };
+    applies && frontend.flags & FrontendValue::LOCAL != 0
 }
 
 /// Brings 32 random bits down to `0..count` without preferring small numbers, as `%` would.

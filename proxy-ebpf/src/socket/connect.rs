@@ -3,12 +3,12 @@
 //! `tcp_sendmsg_fastopen`).
 
 use aya_ebpf::{helpers::bpf_get_prandom_u32, programs::SockAddrContext};
-use proxy_common::{Counter, Protocol};
+use proxy_common::{AffinityKey, Counter, Protocol};
 
 use crate::{
     address::Endpoint,
     balance::{
-        lookup::{self, Found},
+        lookup::{self, Found, Side},
         select::Client,
     },
     report::count,
@@ -35,7 +35,7 @@ pub fn connect<F: Family>(ctx: &SockAddrContext) -> i32 {
     let found = if destination.port == 0 {
         Found::Nothing
     } else {
-        lookup::find(destination, protocol, || ctx.is_node())
+        lookup::find(destination, protocol, Side::Inside, || ctx.is_node())
     };
     let open = match found {
         Found::Open(open) => open,
@@ -43,7 +43,7 @@ pub fn connect<F: Family>(ctx: &SockAddrContext) -> i32 {
             leave(ctx, protocol, destination);
             return ALLOW;
         }
-        Found::Ranged => {
+        Found::Ranged | Found::Denied => {
             count(Counter::SocketLeft);
             leave(ctx, protocol, destination);
             return ALLOW;
@@ -89,8 +89,8 @@ impl Client for Connecting<'_> {
     }
 
     #[inline(always)]
-    fn netns(&self) -> u64 {
-        self.0.netns()
+    fn affinity(&self, service: u32) -> AffinityKey {
+        AffinityKey::namespace(service, self.0.netns())
     }
 }
 

@@ -4,12 +4,12 @@
 //! protocol of more than one datagram would be spread over the backends.
 
 use aya_ebpf::programs::SockAddrContext;
-use proxy_common::{Counter, Protocol};
+use proxy_common::{AffinityKey, Counter, Protocol};
 
 use crate::{
     address::Endpoint,
     balance::{
-        lookup::{self, Found},
+        lookup::{self, Found, Side},
         select::{self, Client},
     },
     report::count,
@@ -27,13 +27,13 @@ pub fn send<F: Family>(ctx: &SockAddrContext) -> i32 {
         return ALLOW;
     };
     let destination = context::endpoint::<F>(ctx);
-    let open = match lookup::find(destination, protocol, || ctx.is_node()) {
+    let open = match lookup::find(destination, protocol, Side::Inside, || ctx.is_node()) {
         Found::Open(open) => open,
         Found::Nothing => {
             leave(ctx, destination);
             return ALLOW;
         }
-        Found::Ranged => {
+        Found::Ranged | Found::Denied => {
             count(Counter::SocketLeft);
             leave(ctx, destination);
             return ALLOW;
@@ -142,8 +142,8 @@ impl Client for Sending<'_> {
     }
 
     #[inline(always)]
-    fn netns(&self) -> u64 {
-        self.ctx.netns()
+    fn affinity(&self, service: u32) -> AffinityKey {
+        AffinityKey::namespace(service, self.ctx.netns())
     }
 }
 

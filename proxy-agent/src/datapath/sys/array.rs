@@ -81,6 +81,18 @@ impl ArrayMapping {
         Ok(())
     }
 
+    /// Adds to one word of an element, at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub(crate) fn add(&mut self, index: u32, word: usize, by: u32) -> io::Result<()> {
+        if let Some(cell) = self.cells(index)?.get(word) {
+            cell.fetch_add(by, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     /// Unmaps everything until it is used again.
     pub(crate) fn unmap(&mut self) {
         self.pieces.clear();

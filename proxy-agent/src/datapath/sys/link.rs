@@ -75,6 +75,28 @@ struct CgroupLinkInfo {
     reserved2: u32,
 }
 
+/// What the kernel says of a tcx link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceLinkFacts {
+    /// Link id.
+    pub(crate) id: u32,
+    /// Id of the program inside.
+    pub(crate) program: u32,
+    /// Index of the interface; 0: it is gone.
+    pub(crate) interface: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct TcxLinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    reserved: u32,
+    interface: u32,
+    attach_type: u32,
+}
+
 #[repr(C)]
 struct InfoAttr {
     fd: u32,
@@ -89,17 +111,37 @@ struct InfoAttr {
 /// Those of BPF_OBJ_GET_INFO_BY_FD.
 pub(crate) fn facts(link: BorrowedFd<'_>) -> io::Result<LinkFacts> {
     let mut info = CgroupLinkInfo::default();
-    let mut attr = InfoAttr {
-        fd: link.as_raw_fd() as u32,
-        len: size_of::<CgroupLinkInfo>() as u32,
-        info: std::ptr::from_mut(&mut info) as u64,
-    };
-    // SAFETY: the image of BPF_OBJ_GET_INFO_BY_FD; `info` is writable for `len` bytes and its
-    // fields stand where `struct bpf_link_info` has them for a cgroup link.
-    unsafe { bpf(Command::ObjectInfoByFd, &mut attr) }?;
+    ask(link, &mut info)?;
     Ok(LinkFacts {
         id: info.id,
         program: info.program,
         cgroup: info.cgroup,
     })
+}
+
+/// Asks a tcx link for its ids. Minimum kernel 6.6.
+///
+/// # Errors
+///
+/// Those of BPF_OBJ_GET_INFO_BY_FD.
+pub(crate) fn device_facts(link: BorrowedFd<'_>) -> io::Result<DeviceLinkFacts> {
+    let mut info = TcxLinkInfo::default();
+    ask(link, &mut info)?;
+    Ok(DeviceLinkFacts {
+        id: info.id,
+        program: info.program,
+        interface: info.interface,
+    })
+}
+
+/// Fills in `info`, an image of the begin of `struct bpf_link_info` for the link's kind.
+fn ask<T>(link: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+    let mut attr = InfoAttr {
+        fd: link.as_raw_fd() as u32,
+        len: size_of::<T>() as u32,
+        info: std::ptr::from_mut(info) as u64,
+    };
+    // SAFETY: the image of BPF_OBJ_GET_INFO_BY_FD; `info` is writable for `len` bytes, and all of
+    // its fields are plain numbers.
+    unsafe { bpf(Command::ObjectInfoByFd, &mut attr) }.map(drop)
 }

@@ -15,8 +15,10 @@ mod iter;
 mod link;
 
 pub(crate) use array::ArrayMapping;
-pub(crate) use batch::lookup_batch;
+pub(crate) use batch::{Cursor, lookup_batch};
 pub(crate) use bpf::object_get;
 pub(crate) use heap::release_freed_memory;
 pub(crate) use iter::{iter_link, iterate};
-pub(crate) use link::{detach as link_detach, facts as link_facts, update as link_update};
+pub(crate) use link::{
+    detach as link_detach, device_facts, facts as link_facts, update as link_update,
+};

@@ -25,6 +25,7 @@ fn report(running: bool, present: bool, links: Vec<Link>) -> Report {
         node_netns: 1,
         started: 1_000 * SECOND,
         last_sync: 4_997 * SECOND,
+        ..SettingValue::default()
     };
     report.set_setting(Some(&setting), 5_000 * SECOND);
     report.links = links;
@@ -148,6 +149,7 @@ fn an_agent_that_never_came_into_sync_is_a_problem_also_after_an_earlier_one_did
         node_netns: 1,
         started: 20 * SECOND,
         last_sync: 10 * SECOND,
+        ..SettingValue::default()
     };
     for (last_sync, problems) in [(0, 1), (10 * SECOND, 1), (20 * SECOND, 0)] {
         setting.last_sync = last_sync;

@@ -1,0 +1,179 @@
+//! Packets as they are on a wire, built whole by a library that knows nothing of ours, so that every
+//! checksum is one that was computed anew.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::bail;
+use etherparse::{
+    IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv4Options, Ipv6Extensions,
+    Ipv6FlowLabel, Ipv6Header, Ipv6RawExtHeader, PacketBuilder, TcpHeader,
+};
+
+/// Length of the Ethernet header.
+pub(crate) const ETHERNET: usize = 14;
+
+/// What the packet carries.
+#[derive(Clone, Debug)]
+pub(crate) enum Transport {
+    Tcp(&'static str),
+    Udp { checksum: bool },
+}
+
+/// A packet that is to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) transport: Transport,
+    pub(crate) payload: Vec<u8>,
+    /// Octets of IPv4 options, or of IPv6 extension headers before the transport.
+    pub(crate) options: usize,
+    /// Destination address of the Ethernet header; that of `lo`, where test runs play, is zero.
+    pub(crate) destination: [u8; 6],
+}
+
+impl Frame {
+    pub(crate) fn tcp(flags: &'static str, from: SocketAddr, to: SocketAddr) -> Self {
+        Self::new(Transport::Tcp(flags), from, to)
+    }
+
+    pub(crate) fn udp(from: SocketAddr, to: SocketAddr) -> Self {
+        Self::new(Transport::Udp { checksum: true }, from, to)
+    }
+
+    fn new(transport: Transport, from: SocketAddr, to: SocketAddr) -> Self {
+        Self {
+            from,
+            to,
+            transport,
+            payload: b"an odd number of octets".to_vec(),
+            options: 0,
+            destination: [0; 6],
+        }
+    }
+
+    pub(crate) fn from(&self, from: SocketAddr) -> Self {
+        Self {
+            from,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn to(&self, to: SocketAddr) -> Self {
+        Self { to, ..self.clone() }
+    }
+
+    /// The answer to it, with these TCP flags.
+    pub(crate) fn answer(&self, flags: &'static str) -> Self {
+        let transport = match &self.transport {
+            Transport::Tcp(_) => Transport::Tcp(flags),
+            udp @ Transport::Udp { .. } => udp.clone(),
+        };
+        Self {
+            from: self.to,
+            to: self.from,
+            transport,
+            ..self.clone()
+        }
+    }
+
+    /// The same connection, with these TCP flags.
+    pub(crate) fn then(&self, flags: &'static str) -> Self {
+        self.answer(flags).answer(flags)
+    }
+
+    pub(crate) fn with_payload(&self, payload: &[u8]) -> Self {
+        Self {
+            payload: payload.to_vec(),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn with_options(&self, options: usize) -> Self {
+        Self {
+            options,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn without_checksum(&self) -> Self {
+        Self {
+            transport: Transport::Udp { checksum: false },
+            ..self.clone()
+        }
+    }
+
+    /// With its Ethernet header.
+    pub(crate) fn bytes(&self) -> anyhow::Result<Vec<u8>> {
+        let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], self.destination);
+        let builder = builder.ip(self.ip()?);
+        let mut bytes = Vec::new();
+        match &self.transport {
+            Transport::Tcp(flags) => {
+                let mut header = TcpHeader::new(self.from.port(), self.to.port(), 0x0102_0304, 501);
+                for flag in flags.chars() {
+                    match flag {
+                        'S' => header.syn = true,
+                        'A' => header.ack = true,
+                        'F' => header.fin = true,
+                        'R' => header.rst = true,
+                        _ => bail!("no such flag: {flag}"),
+                    }
+                }
+                let builder = builder.tcp_header(header);
+                builder.write(&mut bytes, &self.payload)?;
+            }
+            Transport::Udp { checksum } => {
+                let builder = builder.udp(self.from.port(), self.to.port());
+                builder.write(&mut bytes, &self.payload)?;
+                if !checksum {
+                    let at = bytes.len() - self.payload.len() - 2;
+                    bytes[at..at + 2].fill(0);
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn ip(&self) -> anyhow::Result<IpHeaders> {
+        Ok(match (self.from.ip(), self.to.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let header = Ipv4Header {
+                    time_to_live: 63,
+                    identification: 0x4321,
+                    dont_fragment: true,
+                    fragment_offset: IpFragOffset::ZERO,
+                    source: source.octets(),
+                    destination: destination.octets(),
+                    // One "no operation" after the other (RFC 791).
+                    options: Ipv4Options::try_from(vec![1; self.options].as_slice())?,
+                    ..Ipv4Header::default()
+                };
+                IpHeaders::Ipv4(header, Ipv4Extensions::default())
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let header = Ipv6Header {
+                    hop_limit: 63,
+                    flow_label: Ipv6FlowLabel::try_new(0x12345)?,
+                    source: source.octets(),
+                    destination: destination.octets(),
+                    ..Ipv6Header::default()
+                };
+                let mut extensions = Ipv6Extensions::default();
+                if self.options > 0 {
+                    // PadN (RFC 8200 4.2) over the whole header.
+                    let length = self.options - 2;
+                    let mut pad = vec![0; length];
+                    pad[0] = 1;
+                    pad[1] = u8::try_from(length - 2)?;
+                    extensions.hop_by_hop_options =
+                        Some(Ipv6RawExtHeader::new_raw(IpNumber::UDP, &pad)?);
+                    extensions.destination_options =
+                        Some(Ipv6RawExtHeader::new_raw(IpNumber::UDP, &pad)?);
+                }
+                IpHeaders::Ipv6(header, extensions)
+            }
+            _ => bail!("a packet of two families: {self:?}"),
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! The packet programs: a packet in, a verdict and a packet out, byte by byte.
+//!
+//! The real programs run on the real maps, by BPF_PROG_TEST_RUN; nothing is attached and nothing
+//! sent. A packet that is not what it should be is written to a file for Wireshark. Needs root;
+//! object file: see [`sidestep_tests::maps`].
+
+mod both_ways;
+mod checksum;
+mod foreign;
+mod frame;
+mod life;
+mod policy;
+mod stage;
+mod test_run;
+
+use std::process::ExitCode;
+
+use sidestep_tests::{case, tests};
+
+fn main() -> ExitCode {
+    let tests: Vec<case::Test> = [
+        both_ways::TESTS,
+        policy::TESTS,
+        life::TESTS,
+        checksum::TESTS,
+        foreign::TESTS,
+    ]
+    .concat();
+    if let Some(code) = case::run_inside(|| Ok(()), &tests) {
+        return code;
+    }
+    let trials = tests.into_iter().map(case::Test::into_trial).collect();
+    libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).exit_code()
+}
