@@ -42,11 +42,12 @@ counters! {
     SnatReused = 14, "snat_reused", "SNAT ports taken from flows that had ended.";
     SnatExhausted = 15, "snat_exhausted", "Packets dropped since no SNAT port was free.";
     SnatNoAddress = 16, "snat_no_address", "Packets dropped since the interface has no address for SNAT.";
-    PacketRefused = 17, "packet_refused", "Packets dropped since a Service has no endpoint anywhere.";
+    PacketRefused = 17, "packet_refused", "Packets refused since a Service has no endpoint anywhere.";
     PacketDropped = 18, "packet_dropped", "Packets dropped since policy Local has no endpoint here.";
     PacketDenied = 19, "packet_denied", "Packets dropped since their source is in no source range.";
-    PacketUnknownPort = 20, "packet_unknown_port", "Packets dropped at a port that a ClusterIP does not have.";
+    PacketUnknownPort = 20, "packet_unknown_port", "Packets refused at a port that a ClusterIP does not have.";
     PacketBroken = 21, "packet_broken", "Packets dropped since maps or packet could not be used; should stay 0.";
+    RefusalLimited = 22, "refusal_limited", "Refused packets without an answer, since there were too many.";
 }
 
 /// Number of counters: entries of the map.

@@ -10,6 +10,7 @@ mod egress;
 mod flow;
 mod ingress;
 mod parse;
+mod refusal;
 mod snat;
 mod translate;
 mod work;

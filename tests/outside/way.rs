@@ -110,12 +110,12 @@ fn with_policy_local_the_node_with_a_pod_answers_and_the_other_is_silent() {
 }
 
 #[test]
-fn a_node_port_that_nobody_serves_is_refused() {
+fn a_service_that_nobody_serves_is_refused_at_every_address() {
     let cluster = Cluster::new("refused");
     let service = Service::new("web", 10);
     cluster.write(service, &[]);
     let _agent = cluster.agent(&cluster.node_a, &[]);
-    for to in service.node_ports(&cluster.node_a) {
+    for to in all_addresses(service, &cluster) {
         for answer in answers(&cluster, to) {
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{to}");

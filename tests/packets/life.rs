@@ -175,7 +175,8 @@ fn a_datagram_that_met_nobody_is_not_remembered() -> anyhow::Result<()> {
         let mut stage = Stage::new()?;
         let (service, _) = stage.serve(&plan, Protocol::Udp, &[])?;
         let first = Frame::udp(plan.client, plan.balancer);
-        stage.ingress(&first)?.is_dropped()?;
+        stage.ingress(&first)?;
+        stage.counts(Counter::PacketRefused, 1)?;
         let policy = Policy::default();
         stage.set_endpoints(&plan, service, Protocol::Udp, &[plan.here], policy)?;
         stage.ingress(&first)?.becomes(&first.to(plan.here))?;

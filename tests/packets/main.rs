@@ -10,6 +10,7 @@ mod foreign;
 mod frame;
 mod life;
 mod policy;
+mod refusal;
 mod stage;
 mod test_run;
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let tests: Vec<case::Test> = [
         both_ways::TESTS,
         policy::TESTS,
+        refusal::TESTS,
         life::TESTS,
         checksum::TESTS,
         foreign::TESTS,

@@ -31,6 +31,7 @@ pub(crate) const SNAT: std::ops::Range<u16> = 40_000..40_016;
 const LO: u32 = 1;
 const DROP: u32 = 2;
 const PASS: u32 = u32::MAX;
+const REDIRECT: u32 = 7;
 const PROGRAMS: [&str; 4] = ["tc_ingress", "tc_egress", "tc_ingress_l3", "tc_egress_l3"];
 
 /// Loaded programs and their maps.
@@ -272,6 +273,12 @@ impl Outcome {
             self.verdict
         );
         Ok(())
+    }
+
+    /// It goes back, and is this now.
+    pub(crate) fn goes_back_as(self, frame: &[u8]) -> anyhow::Result<()> {
+        let expected = if self.bare { &frame[ETHERNET..] } else { frame };
+        self.is(REDIRECT, expected)
     }
 
     /// It goes on, and is this now.

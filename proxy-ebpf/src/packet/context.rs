@@ -1,8 +1,11 @@
 //! What the hooks hand over: a packet, and the kind of device that it is on.
 
 use aya_ebpf::{
-    bindings::__sk_buff,
-    helpers::{bpf_skb_pull_data, generated::bpf_csum_update, generated::bpf_l4_csum_replace},
+    bindings::{__sk_buff, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC},
+    helpers::{
+        bpf_redirect, bpf_skb_adjust_room, bpf_skb_change_tail, bpf_skb_pull_data,
+        generated::{bpf_csum_update, bpf_l4_csum_replace},
+    },
 };
 
 /// `PACKET_HOST` (include/uapi/linux/if_packet.h).
@@ -97,6 +100,40 @@ impl Buffer {
             // What is not linear then is not found where it is looked for.
             let _ = unsafe { bpf_skb_pull_data(self.0, wanted) };
         }
+    }
+
+    /// Cuts the packet off after so many octets.
+    #[inline(always)]
+    pub fn cut(self, length: u32) -> bool {
+        unsafe { bpf_skb_change_tail(self.0, length, 0) == 0 }
+    }
+
+    /// Makes room between the header of the device and that of IP.
+    #[inline(always)]
+    pub fn make_room(self, octets: u32) -> bool {
+        unsafe { bpf_skb_adjust_room(self.0, octets as i32, BPF_ADJ_ROOM_MAC, 0) == 0 }
+    }
+
+    /// Swaps the addresses of an Ethernet header.
+    #[inline(always)]
+    pub fn swap_addresses(self) -> Option<()> {
+        let at = self.at::<[u16; 6]>(0)?.cast::<u16>();
+        for i in 0..3 {
+            // SAFETY: inside the packet.
+            unsafe {
+                let (to, from) = (at.add(i), at.add(3 + i));
+                let addresses = (to.read_volatile(), from.read_volatile());
+                to.write_volatile(addresses.1);
+                from.write_volatile(addresses.0);
+            }
+        }
+        Some(())
+    }
+
+    /// Sends the packet out of the interface that it came in by; the verdict.
+    #[inline(always)]
+    pub fn send_back(self) -> i32 {
+        unsafe { bpf_redirect(self.interface(), 0) as i32 }
     }
 
     /// Adds a difference to a checksum of the transport layer, in whatever state the kernel has it.

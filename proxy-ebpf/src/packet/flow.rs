@@ -2,16 +2,18 @@
 //!
 //! Only the agent ends flows for their age; here they end when the client starts anew.
 
-use aya_ebpf::{
-    bindings::{BPF_EXIST, BPF_NOEXIST},
-    helpers::{bpf_get_prandom_u32, bpf_ktime_get_ns},
-};
-use proxy_common::{Counter, FlowKey, FlowStage, FlowState, FlowValue, Protocol};
+mod key;
+mod record;
 
+use aya_ebpf::helpers::{bpf_get_prandom_u32, bpf_ktime_get_ns};
+use proxy_common::{Counter, FlowState, FlowValue};
+
+pub use self::{
+    key::Key,
+    record::{backend, client, copy, frontend, snat, stack_client},
+};
 use crate::{
-    address::{Endpoint, Words},
     balance::load::{count_down, count_up},
-    maps::FLOW,
     packet::{
         parse::{self, Packet},
         snat,
@@ -26,8 +28,6 @@ const PORTS: u32 = 8;
 /// write into memory that other CPUs read.
 const COARSE: u64 = 1_000_000_000;
 
-const EEXIST: i32 = -17;
-
 /// Which way a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -35,125 +35,6 @@ pub enum Direction {
     Request,
     /// From the backend.
     Reply,
-}
-
-/// A key, aligned so that it is written and compared by the word.
-#[repr(C, align(8))]
-pub struct Key(FlowKey);
-
-impl Key {
-    /// Becomes the key of a packet that arrives.
-    #[inline(always)]
-    fn wire(&mut self, src: Endpoint, dst: Endpoint, protocol: Protocol) -> &mut Self {
-        self.set(src, dst, protocol, FlowStage::Wire)
-    }
-
-    /// Becomes the key of a packet that leaves, the same in both directions: as
-    /// [`FlowKey::stack`].
-    #[inline(always)]
-    fn stack(&mut self, one: Endpoint, other: Endpoint, protocol: Protocol) -> &mut Self {
-        if is_higher(one, other) {
-            self.set(other, one, protocol, FlowStage::Stack)
-        } else {
-            self.set(one, other, protocol, FlowStage::Stack)
-        }
-    }
-
-    /// Becomes the key of a record's requests that arrive.
-    #[inline(always)]
-    pub fn request_of(&mut self, record: *const FlowValue) -> &mut Self {
-        fill_request(self, record);
-        self
-    }
-
-    /// Becomes the key of a record's packets that leave.
-    #[inline(always)]
-    pub fn stack_of(&mut self, record: *const FlowValue) -> &mut Self {
-        fill_stack(self, record);
-        self
-    }
-
-    /// Becomes the key of a record's replies that arrive at the SNAT address.
-    #[inline(always)]
-    pub fn reply_of(&mut self, record: *const FlowValue) -> &mut Self {
-        fill_reply(self, record);
-        self
-    }
-
-    #[inline(always)]
-    fn set(
-        &mut self,
-        src: Endpoint,
-        dst: Endpoint,
-        protocol: Protocol,
-        stage: FlowStage,
-    ) -> &mut Self {
-        let key = &mut self.0;
-        (key.src, key.dst) = (src.addr.bytes(), dst.addr.bytes());
-        (key.src_port, key.dst_port) = (src.port, dst.port);
-        (key.protocol, key.stage) = (protocol, stage);
-        self
-    }
-
-    /// Puts a record under the key.
-    #[inline(always)]
-    fn put(&self, record: &FlowValue, flags: u32) -> Result<(), i32> {
-        FLOW.insert(&self.0, record, u64::from(flags))
-    }
-
-    /// Reserves the key with a record. `Err(true)`: somebody has it.
-    #[inline(always)]
-    pub fn reserve(&self, record: &FlowValue) -> Result<(), bool> {
-        self.put(record, BPF_NOEXIST).map_err(|code| code == EEXIST)
-    }
-
-    /// Replaces the record of a key that is there.
-    #[inline(always)]
-    pub fn replace(&self, record: &FlowValue) {
-        // One that is gone was ended meanwhile.
-        let _ = self.put(record, BPF_EXIST);
-    }
-
-    /// Frees the key. Whether it was there.
-    #[inline(always)]
-    fn free(&self) -> bool {
-        FLOW.remove(&self.0).is_ok()
-    }
-
-    /// The record under the key.
-    #[inline(always)]
-    pub fn find(&self) -> Option<*mut FlowValue> {
-        FLOW.get_ptr_mut(&self.0)
-    }
-}
-
-// Functions of their own, so that what they need on the stack is free again afterwards.
-
-#[inline(never)]
-fn fill_request(key: &mut Key, record: *const FlowValue) {
-    key.wire(client(record), frontend(record), protocol(record));
-}
-
-#[inline(never)]
-fn fill_stack(key: &mut Key, record: *const FlowValue) {
-    key.stack(stack_client(record), backend(record), protocol(record));
-}
-
-#[inline(never)]
-fn fill_reply(key: &mut Key, record: *const FlowValue) {
-    key.wire(backend(record), snat(record), protocol(record));
-}
-
-/// The order of ends in keys: address, then port.
-#[inline(always)]
-fn is_higher(one: Endpoint, other: Endpoint) -> bool {
-    let (a, b) = (one.addr.words(), other.addr.words());
-    for i in 0..4 {
-        if a[i] != b[i] {
-            return u32::from_be(a[i]) > u32::from_be(b[i]);
-        }
-    }
-    one.port > other.port
 }
 
 /// A flow that a packet belongs to.
@@ -469,54 +350,4 @@ pub fn shows(packet: &Packet) -> u8 {
 fn now() -> u64 {
     // SAFETY: a helper without preconditions.
     unsafe { bpf_ktime_get_ns() }
-}
-
-/// Copies a record of the map, by the word: as a whole the compiler would load it by the octet.
-#[inline(always)]
-pub fn copy(from: *const FlowValue, to: &mut FlowValue) {
-    let (from, to) = (from.cast::<u64>(), (&raw mut *to).cast::<u64>());
-    for i in 0..size_of::<FlowValue>() / size_of::<u64>() {
-        // SAFETY: inside both, which are aligned to eight bytes and have no padding.
-        unsafe { to.add(i).write(from.add(i).read_volatile()) };
-    }
-}
-
-/// Reads an end out of a record, in the map or on the stack.
-macro_rules! end {
-    ($(#[$doc:meta])* $name:ident, $addr:ident, $port:ident) => {
-        $(#[$doc])*
-        #[inline(always)]
-        pub fn $name(record: *const FlowValue) -> Endpoint {
-            // SAFETY: a map value or our own, whose fields are aligned.
-            unsafe {
-                let at = (&raw const (*record).$addr).cast::<u32>();
-                Endpoint {
-                    addr: Words::v6([
-                        at.read_volatile(),
-                        at.add(1).read_volatile(),
-                        at.add(2).read_volatile(),
-                        at.add(3).read_volatile(),
-                    ]),
-                    port: (&raw const (*record).$port).read_volatile(),
-                }
-            }
-        }
-    };
-}
-
-end!(client, client, client_port);
-end!(stack_client, client, stack_port);
-end!(frontend, frontend, frontend_port);
-end!(backend, backend_addr, backend_port);
-end!(snat, snat, snat_port);
-
-#[inline(always)]
-fn protocol(record: *const FlowValue) -> Protocol {
-    // SAFETY: a map value or our own.
-    let number = unsafe { (&raw const (*record).protocol).read_volatile() };
-    if number == Protocol::Tcp as u8 {
-        Protocol::Tcp
-    } else {
-        Protocol::Udp
-    }
 }

@@ -14,11 +14,15 @@ use crate::{
         context::{Buffer, Device},
         flow::{self, Direction, Flow},
         parse::{self, Tuple},
+        refusal,
         translate::rewrite,
         work::{Choice, Work, work},
     },
     report::{count, event},
 };
+
+/// Beside the verdicts: the packet is to be answered.
+const REFUSE: i32 = -2;
 
 /// Runs for every packet that arrives on an interface of the node.
 #[inline(always)]
@@ -44,6 +48,9 @@ pub fn ingress<D: Device>(buffer: Buffer) -> i32 {
     }
     // Functions of their own, each, since the stack has no room for both.
     let verdict = choose(work);
+    if verdict == REFUSE {
+        return refusal::send::<D>(buffer, &work.packet);
+    }
     if work.choice.backend == 0 {
         return verdict;
     }
@@ -139,7 +146,7 @@ fn closed(why: Closed, work: &Work, service: u32) -> i32 {
 }
 
 /// Nobody is there. At an address of the node the kernel says so, since no local socket has the
-/// port; elsewhere the packet ends here.
+/// port; elsewhere we do.
 #[inline(always)]
 fn refuse(counter: Counter, work: &Work, service: u32) -> i32 {
     count(counter);
@@ -147,7 +154,7 @@ fn refuse(counter: Counter, work: &Work, service: u32) -> i32 {
     if lookup::answers_node_ports(work.packet.tuple.dst.addr, || false) {
         PASS
     } else {
-        DROP
+        REFUSE
     }
 }
 

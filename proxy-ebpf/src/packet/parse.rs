@@ -17,7 +17,7 @@ const ETH_P_IPV6: u16 = 0x86dd;
 /// their number; more than one of each kind that may occur is not sensible (RFC 8200 4.1).
 const EXTENSIONS: u32 = 6;
 /// Octets of a packet that are made linear: more headers than are ever seen.
-const HEADERS: u32 = 256;
+pub const HEADERS: u32 = 256;
 /// Bits of an offset of a header.
 pub const OFFSETS: u32 = 0x3fff;
 
@@ -66,6 +66,16 @@ impl Packet {
     #[inline(always)]
     pub fn is_syn(&self) -> bool {
         self.flags & (SYN | ACK | RST | FIN) == SYN
+    }
+
+    /// Octets of its TCP header without options, or of its UDP header.
+    #[inline(always)]
+    pub fn transport_header(&self) -> u32 {
+        if self.is_tcp() {
+            TCP_HEADER
+        } else {
+            UDP_HEADER
+        }
     }
 
     /// Whether it is TCP.
