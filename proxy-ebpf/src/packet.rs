@@ -7,6 +7,7 @@
 
 pub mod context;
 mod egress;
+mod error;
 mod flow;
 mod ingress;
 mod parse;

@@ -6,6 +6,7 @@
 
 mod both_ways;
 mod checksum;
+mod error;
 mod foreign;
 mod frame;
 mod life;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         both_ways::TESTS,
         policy::TESTS,
         refusal::TESTS,
+        error::TESTS,
         life::TESTS,
         checksum::TESTS,
         foreign::TESTS,

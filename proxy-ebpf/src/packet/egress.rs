@@ -6,6 +6,7 @@ use crate::{
     packet::{
         DROP, PASS,
         context::{Buffer, Device},
+        error,
         flow::Flow,
         parse,
         translate::rewrite,
@@ -21,7 +22,7 @@ pub fn egress<D: Device>(buffer: Buffer) -> i32 {
         return PASS;
     };
     if parse::parse::<D>(buffer, &mut work.packet).is_none() {
-        return PASS;
+        return error::egress::<D>(buffer, work);
     }
     let Some(flow) = Flow::leaving(work) else {
         return PASS;

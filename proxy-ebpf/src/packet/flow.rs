@@ -244,6 +244,7 @@ pub fn make(work: &mut Work) -> bool {
         record,
         key,
         choice,
+        ..
     } = work;
     let tuple = &packet.tuple;
     *record = FlowValue {

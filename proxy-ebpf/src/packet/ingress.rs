@@ -12,6 +12,7 @@ use crate::{
     packet::{
         DROP, PASS,
         context::{Buffer, Device},
+        error,
         flow::{self, Direction, Flow},
         parse::{self, Tuple},
         refusal,
@@ -34,7 +35,7 @@ pub fn ingress<D: Device>(buffer: Buffer) -> i32 {
         return PASS;
     };
     if parse::parse::<D>(buffer, &mut work.packet).is_none() {
-        return PASS;
+        return error::ingress::<D>(buffer, work);
     }
     if let Some(flow) = Flow::arriving(work) {
         if flow.direction == Direction::Reply || is_current(&flow, work) {

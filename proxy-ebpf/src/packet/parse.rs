@@ -87,13 +87,13 @@ impl Packet {
 
 #[repr(C)]
 pub struct V4Header {
-    version_length: u8,
+    pub version_length: u8,
     service: u8,
     length: u16,
     id: u16,
-    fragment: u16,
+    pub fragment: u16,
     ttl: u8,
-    protocol: u8,
+    pub protocol: u8,
     pub checksum: u16,
     pub src: u32,
     pub dst: u32,
@@ -101,9 +101,9 @@ pub struct V4Header {
 
 #[repr(C)]
 pub struct V6Header {
-    version_class: u32,
+    pub version_class: u32,
     length: u16,
-    next: u8,
+    pub next: u8,
     hops: u8,
     pub src: [u32; 4],
     pub dst: [u32; 4],
@@ -151,7 +151,7 @@ pub fn parse<D: Device>(buffer: Buffer, packet: &mut Packet) -> Option<()> {
 
 /// Version of the IP header.
 #[inline(always)]
-fn version<D: Device>(buffer: Buffer) -> Option<u8> {
+pub fn version<D: Device>(buffer: Buffer) -> Option<u8> {
     if D::HEADER != 0 {
         return Some(match buffer.ether_type() {
             ETH_P_IP => 4,
@@ -262,7 +262,7 @@ fn read_v6<D: Device>(buffer: Buffer, tuple: &mut Tuple) -> Option<(u8, u32)> {
 ///
 /// It is inside the packet.
 #[inline(always)]
-unsafe fn words(at: *const [u32; 4]) -> [u32; 4] {
+pub unsafe fn words(at: *const [u32; 4]) -> [u32; 4] {
     let at = at.cast::<u32>();
     // SAFETY: promised by the caller.
     unsafe {

@@ -24,10 +24,10 @@ pub fn rewrite<D: Device>(buffer: Buffer, packet: &Packet, ends: &Ends) -> bool 
     let tuple = &packet.tuple;
     let (src, dst) = (ends.src, ends.dst);
     let transport = packet.transport & OFFSETS;
-    let mut addresses = Difference(0);
+    let mut addresses = Difference::none();
     addresses.replace_address(tuple.src.addr, src.addr);
     addresses.replace_address(tuple.dst.addr, dst.addr);
-    let mut ports = Difference(0);
+    let mut ports = Difference::none();
     ports.replace(
         u32::from(tuple.src.port.to_be()) + u32::from(tuple.dst.port.to_be()),
         u32::from(src.port.to_be()) + u32::from(dst.port.to_be()),
@@ -43,11 +43,11 @@ pub fn rewrite<D: Device>(buffer: Buffer, packet: &Packet, ends: &Ends) -> bool 
     }
     let is_v4 = tuple.src.addr.is_v4();
     let written = if is_v4 {
-        write_v4::<D>(buffer, src.addr, dst.addr, addresses)
+        write_v4(buffer, D::HEADER, src.addr, dst.addr, addresses)
     } else {
-        write_v6::<D>(buffer, src.addr, dst.addr)
+        write_v6(buffer, D::HEADER, src.addr, dst.addr)
     };
-    if !written {
+    if written.is_none() {
         return false;
     }
     // A UDP checksum of 0 means that there is none, and stays so.
@@ -78,11 +78,16 @@ pub fn rewrite<D: Device>(buffer: Buffer, packet: &Packet, ends: &Ends) -> bool 
     }
 }
 
+/// Writes the addresses of an IPv4 header, and its checksum.
 #[inline(always)]
-fn write_v4<D: Device>(buffer: Buffer, src: Words, dst: Words, addresses: Difference) -> bool {
-    let Some(header) = buffer.at::<V4Header>(D::HEADER) else {
-        return false;
-    };
+pub fn write_v4(
+    buffer: Buffer,
+    offset: u32,
+    src: Words,
+    dst: Words,
+    addresses: Difference,
+) -> Option<()> {
+    let header = buffer.at::<V4Header>(offset)?;
     // SAFETY: inside the packet.
     unsafe {
         (&raw mut (*header).src).write_volatile(src.words()[3]);
@@ -90,14 +95,13 @@ fn write_v4<D: Device>(buffer: Buffer, src: Words, dst: Words, addresses: Differ
         let at = &raw mut (*header).checksum;
         at.write_volatile(addresses.apply(at.read_volatile()));
     }
-    true
+    Some(())
 }
 
+/// Writes the addresses of an IPv6 header.
 #[inline(always)]
-fn write_v6<D: Device>(buffer: Buffer, src: Words, dst: Words) -> bool {
-    let Some(header) = buffer.at::<V6Header>(D::HEADER) else {
-        return false;
-    };
+pub fn write_v6(buffer: Buffer, offset: u32, src: Words, dst: Words) -> Option<()> {
+    let header = buffer.at::<V6Header>(offset)?;
     let (src, dst) = (src.words(), dst.words());
     // SAFETY: inside the packet.
     unsafe {
@@ -112,25 +116,39 @@ fn write_v6<D: Device>(buffer: Buffer, src: Words, dst: Words) -> bool {
         at.add(2).write_volatile(dst[2]);
         at.add(3).write_volatile(dst[3]);
     }
-    true
+    Some(())
 }
 
 /// What a change adds to a one's complement sum. Sums are the same in either byte order (RFC 1071),
 /// so that all is computed in the one of the packet.
 #[derive(Clone, Copy)]
-struct Difference(u64);
+pub struct Difference(u64);
 
 impl Difference {
+    /// Nothing is changed.
     #[inline(always)]
-    fn replace(&mut self, old: u32, new: u32) {
+    pub fn none() -> Self {
+        Self(0)
+    }
+
+    /// Another change as well.
+    #[inline(always)]
+    pub fn add(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+
+    /// One word, or half of one, becomes another.
+    #[inline(always)]
+    pub fn replace(&mut self, old: u32, new: u32) {
         // What stays the same adds nothing, and not the other zero.
         if old != new {
             self.0 += u64::from(!old) + u64::from(new);
         }
     }
 
+    /// An address becomes another.
     #[inline(always)]
-    fn replace_address(&mut self, old: Words, new: Words) {
+    pub fn replace_address(&mut self, old: Words, new: Words) {
         let (old, new) = (old.words(), new.words());
         self.replace(old[0], new[0]);
         self.replace(old[1], new[1]);
@@ -150,7 +168,7 @@ impl Difference {
 
     /// A checksum after the change.
     #[inline(always)]
-    fn apply(self, checksum: u16) -> u16 {
+    pub fn apply(self, checksum: u16) -> u16 {
         let Some(difference) = self.fold() else {
             return checksum;
         };

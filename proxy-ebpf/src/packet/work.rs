@@ -12,7 +12,7 @@ use proxy_common::FlowValue;
 
 use crate::{
     address::Endpoint,
-    packet::{flow::Key, parse::Packet},
+    packet::{error::Error, flow::Key, parse::Packet},
 };
 
 /// Not pinned: it means nothing to anybody else, and nothing after the run.
@@ -26,6 +26,8 @@ pub struct Work {
     pub packet: Packet,
     /// Ends that it is to have beyond this hook.
     pub ends: Ends,
+    /// The ICMP error that it is.
+    pub error: Error,
     /// A flow that is being made or changed.
     pub record: FlowValue,
     /// The key that is being looked at.
