@@ -48,6 +48,7 @@ counters! {
     PacketUnknownPort = 20, "packet_unknown_port", "Packets refused at a port that a ClusterIP does not have.";
     PacketBroken = 21, "packet_broken", "Packets dropped since maps or packet could not be used; should stay 0.";
     RefusalLimited = 22, "refusal_limited", "Refused packets without an answer, since there were too many.";
+    PacketEchoed = 23, "packet_echoed", "Pings of ClusterIPs that were answered.";
 }
 
 /// Number of counters: entries of the map.

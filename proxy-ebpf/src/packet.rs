@@ -6,6 +6,7 @@
 //! rest, since what it is known by is its addresses as they are; `skb->mark` is left alone.
 
 pub mod context;
+mod echo;
 mod egress;
 mod error;
 mod flow;

@@ -6,6 +6,7 @@
 
 mod both_ways;
 mod checksum;
+mod echo;
 mod error;
 mod foreign;
 mod frame;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         policy::TESTS,
         refusal::TESTS,
         error::TESTS,
+        echo::TESTS,
         life::TESTS,
         checksum::TESTS,
         foreign::TESTS,

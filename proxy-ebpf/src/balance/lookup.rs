@@ -128,7 +128,7 @@ fn is_in_range(service: u32, source: Words) -> bool {
 
 /// Whether an address is a ClusterIP of ours, all ports of which we answer for.
 #[inline(always)]
-fn is_cluster_ip(addr: Words) -> bool {
+pub fn is_cluster_ip(addr: Words) -> bool {
     FRONTEND
         .get_ptr(&FrontendKey::whole_address(addr.bytes()))
         .is_some()

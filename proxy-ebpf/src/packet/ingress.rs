@@ -12,7 +12,7 @@ use crate::{
     packet::{
         DROP, PASS,
         context::{Buffer, Device},
-        error,
+        echo, error,
         flow::{self, Direction, Flow},
         parse::{self, Tuple},
         refusal,
@@ -35,6 +35,10 @@ pub fn ingress<D: Device>(buffer: Buffer) -> i32 {
         return PASS;
     };
     if parse::parse::<D>(buffer, &mut work.packet).is_none() {
+        if echo::answer::<D>(buffer) {
+            count(Counter::PacketEchoed);
+            return buffer.send_back();
+        }
         return error::ingress::<D>(buffer, work);
     }
     if let Some(flow) = Flow::arriving(work) {

@@ -92,7 +92,7 @@ pub struct V4Header {
     length: u16,
     id: u16,
     pub fragment: u16,
-    ttl: u8,
+    pub ttl: u8,
     pub protocol: u8,
     pub checksum: u16,
     pub src: u32,
@@ -104,7 +104,7 @@ pub struct V6Header {
     pub version_class: u32,
     length: u16,
     pub next: u8,
-    hops: u8,
+    pub hops: u8,
     pub src: [u32; 4],
     pub dst: [u32; 4],
 }

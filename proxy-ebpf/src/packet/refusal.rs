@@ -77,7 +77,7 @@ pub fn send<D: Device>(buffer: Buffer, packet: &Packet) -> i32 {
 
 /// Whether an address can be answered: RFC 1122 3.2.2 forbids errors about packets from others.
 #[inline(always)]
-fn is_host(addr: Words) -> bool {
+pub fn is_host(addr: Words) -> bool {
     let first = if addr.is_v4() {
         addr.words()[3].to_ne_bytes()[0]
     } else {
