@@ -155,6 +155,17 @@ fn links_of_interfaces_that_are_gone_go_too() {
         }
     };
     until(&|links| links.len() == before.len() + 2);
+    let status = cluster.node_a.sidestep(["status"]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    for hook in ["tc_ingress", "tc_egress"] {
+        let is_shown = status.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(pod.device())
+                && words.next() == Some(hook)
+                && words.next() == Some("attached")
+        });
+        assert!(is_shown, "{hook} of {}:\n{status}", pod.device());
+    }
     pod.delete().unwrap();
     until(&|links| links == before);
 }

@@ -1,5 +1,7 @@
 //! `sidestep status`: is this node served, by what, and what is degraded?
 
+mod interface;
+mod link;
 mod report;
 
 use std::{
@@ -16,7 +18,11 @@ use clap::Args;
 use proxy_common::{Counter, SettingValue};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use self::report::{Link, LinkStatus, Map, Report};
+use self::{
+    interface::Interface,
+    link::{Link, LinkStatus},
+    report::{Map, Report},
+};
 use super::{CommonArgs, Exit, Output};
 use crate::{
     datapath::{self, DumpError, Features, Kernel, PROGRAMS, Pins, StartError},
@@ -86,6 +92,10 @@ pub(super) fn run(
             },
         });
     }
+    report.interfaces = datapath::device_links(&pins)?
+        .iter()
+        .map(Interface::of)
+        .collect();
     let cookie = namespace::cookie().context("ask for the network namespace's cookie")?;
     let features = Features::probe(cookie.is_some(), sockets::probe().is_ok());
     report.set_features(&features.all());

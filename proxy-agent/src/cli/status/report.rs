@@ -9,6 +9,10 @@ use std::{
 use proxy_common::{Counter, SettingValue};
 use serde::Serialize;
 
+use super::{
+    interface::{self, Interface},
+    link::{Link, LinkStatus},
+};
 use crate::{
     cli::table::table,
     datapath::{self, MapUsage},
@@ -25,6 +29,8 @@ pub(super) struct Report {
     schema: Option<u32>,
     /// Programs and their links.
     pub(super) links: Vec<Link>,
+    /// Packet programs on interfaces, where links are used for that.
+    pub(super) interfaces: Vec<Interface>,
     /// Maps by contract.
     pub(super) maps: Vec<Map>,
     features: Vec<Feature>,
@@ -41,37 +47,6 @@ struct Agent {
     started_seconds_ago: Option<u64>,
     last_sync_unix_ms: Option<u64>,
     last_sync_seconds_ago: Option<u64>,
-}
-
-/// A program and its link.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Link {
-    pub(super) program: &'static str,
-    pub(super) role: &'static str,
-    #[serde(flatten)]
-    pub(super) status: LinkStatus,
-}
-
-/// Whether a program is attached.
-#[derive(Debug, Serialize)]
-#[serde(
-    tag = "state",
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase"
-)]
-pub(super) enum LinkStatus {
-    /// To a cgroup.
-    Attached {
-        link: u32,
-        program_id: u32,
-        cgroup: u64,
-        path: Option<PathBuf>,
-    },
-    /// To a cgroup that is gone.
-    Defunct { link: u32, program_id: u32 },
-    /// No link is pinned.
-    Missing,
 }
 
 /// A map and how full it is.
@@ -115,6 +90,7 @@ impl Report {
             pins: pins.into(),
             schema: None,
             links: Vec::new(),
+            interfaces: Vec::new(),
             maps: Vec::new(),
             features: Vec::new(),
             counters: Vec::new(),
@@ -257,33 +233,6 @@ impl From<&MapUsage> for Map {
     }
 }
 
-impl Link {
-    fn row(&self) -> Vec<String> {
-        let (state, ids, cgroup) = match &self.status {
-            LinkStatus::Missing => ("missing", None, String::new()),
-            LinkStatus::Defunct { link, program_id } => {
-                ("defunct", Some((link, program_id)), "gone".to_owned())
-            }
-            LinkStatus::Attached {
-                link,
-                program_id,
-                cgroup,
-                path,
-            } => {
-                let place = path
-                    .as_ref()
-                    .map_or(format!("inode {cgroup}"), |path| path.display().to_string());
-                ("attached", Some((link, program_id)), place)
-            }
-        };
-        let (link, id) = match ids {
-            Some((link, id)) => (link.to_string(), id.to_string()),
-            None => ("-".to_owned(), "-".to_owned()),
-        };
-        vec![self.program.to_owned(), state.to_owned(), link, id, cgroup]
-    }
-}
-
 impl Map {
     fn row(&self) -> Vec<String> {
         let number = |number: Option<u64>| number.map_or("-".to_owned(), |n| n.to_string());
@@ -321,6 +270,10 @@ impl fmt::Display for Report {
         )?;
         let columns = ["PROGRAM", "STATE", "LINK", "ID", "CGROUP"];
         write!(f, "\n{}", table(&columns, self.links.iter().map(Link::row)))?;
+        if !self.interfaces.is_empty() {
+            let rows = self.interfaces.iter().map(Interface::row);
+            write!(f, "\n{}", table(&interface::COLUMNS, rows))?;
+        }
         if !self.maps.is_empty() {
             let columns = ["MAP", "STATE", "ID", "USED", "ROOM", "FULL"];
             write!(f, "\n{}", table(&columns, self.maps.iter().map(Map::row)))?;
