@@ -48,7 +48,9 @@ counters! {
     PacketUnknownPort = 20, "packet_unknown_port", "Packets refused at a port that a ClusterIP does not have.";
     PacketBroken = 21, "packet_broken", "Packets dropped since maps or packet could not be used; should stay 0.";
     RefusalLimited = 22, "refusal_limited", "Refused packets without an answer, since there were too many.";
-    PacketEchoed = 23, "packet_echoed", "Pings of ClusterIPs that were answered.";
+    PacketEchoed = 23, "packet_echoed", "Pings of Service addresses that were answered.";
+    FragmentHeld = 24, "fragment_held", "Fragments held since they came before the first of their packet.";
+    FragmentLost = 25, "fragment_lost", "Fragments dropped since they could not be held: too long, or too many of one packet.";
 }
 
 /// Number of counters: entries of the map.

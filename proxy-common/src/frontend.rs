@@ -9,8 +9,8 @@ use crate::addr::{Address, Protocol};
 /// - address, port, protocol: a ClusterIP, load-balancer VIP or external IP;
 /// - [`V4_ANY`](crate::addr::V4_ANY) or [`V6_ANY`](crate::addr::V6_ANY), port, protocol: a
 ///   NodePort, valid on the addresses in `node_addr`;
-/// - address, port 0, [`Protocol::Any`]: the address is a ClusterIP of ours, its unknown ports are
-///   refused.
+/// - address, port 0, [`Protocol::Any`]: the address is one of ours, of this kind; unknown ports of
+///   ClusterIPs are refused.
 #[repr(C)]
 #[derive(
     Clone,

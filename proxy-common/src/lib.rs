@@ -27,6 +27,7 @@ pub mod backend;
 pub mod counter;
 pub mod event;
 pub mod flow;
+pub mod fragment;
 pub mod frontend;
 pub mod load;
 pub mod map;
@@ -44,6 +45,7 @@ pub use backend::{BackendState, BackendValue};
 pub use counter::Counter;
 pub use event::{EventKind, EventRecord};
 pub use flow::{FlowEnd, FlowKey, FlowStage, FlowState, FlowValue};
+pub use fragment::{FragmentKey, FragmentValue};
 pub use frontend::{FrontendKey, FrontendKind, FrontendValue};
 pub use load::LoadValue;
 pub use name::NameValue;
@@ -58,7 +60,7 @@ pub use sock::{
 
 /// Version of every layout in this crate. It stands in the `setting` map; pins that carry another
 /// number are never loaded over.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 5;
 
 /// Declares that a type may be copied byte by byte to and from a map by aya.
 macro_rules! pod {

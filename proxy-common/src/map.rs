@@ -36,7 +36,8 @@ maps! {
     CONNECTION = "connection", 65_536, false, "Socket cookie modulo the size → its TCP connection.";
     SOCK = "sock", 0, false, "Socket → its translations.";
     PEER = "peer", 16_384, true, "Socket cookie and backend → service address, of busy unconnected UDP sockets.";
-    FLOW = "flow", 262_144, true, "Tuple on the wire → translated flow.";
+    FLOW = "flow", 262_144, true, "Tuple on the wire or between the hooks → translated flow.";
+    FRAGMENT = "fragment", 8_192, true, "Fragmented packet → what became of its first fragment.";
     RANGE = "range", 65_536, true, "Service id and source prefix → allowed.";
     NODE_ADDR = "node_addr", 4_096, true, "Address of this node → what it answers.";
     MASQ = "masq", 1_024, true, "Interface index → SNAT addresses.";

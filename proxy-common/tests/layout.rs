@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 #[test]
 fn every_map_type_has_the_size_that_the_schema_says() {
-    assert_eq!(SCHEMA, 4);
+    assert_eq!(SCHEMA, 5);
     let sizes = [
         ("FrontendKey", size_of::<FrontendKey>(), 20),
         ("FrontendValue", size_of::<FrontendValue>(), 8),
@@ -26,6 +26,8 @@ fn every_map_type_has_the_size_that_the_schema_says() {
         ("PeerValue", size_of::<PeerValue>(), 44),
         ("FlowKey", size_of::<FlowKey>(), 40),
         ("FlowValue", size_of::<FlowValue>(), 96),
+        ("FragmentKey", size_of::<FragmentKey>(), 40),
+        ("FragmentValue", size_of::<FragmentValue>(), 48),
         ("RangeKey", size_of::<RangeKey>(), 20),
         ("NodeAddrKey", size_of::<NodeAddrKey>(), 16),
         ("MasqValue", size_of::<MasqValue>(), 32),

@@ -40,6 +40,9 @@ pub static SOCK: SkStorage<SockValue> = SkStorage::new();
 pub static PEER: LruHashMap<PeerKey, PeerValue, { entries!(PEER) }> = LruHashMap::new();
 #[btf_map(name = "flow")]
 pub static FLOW: HashMap<FlowKey, FlowValue, { entries!(FLOW) }, NO_PREALLOC> = HashMap::new();
+#[btf_map(name = "fragment")]
+pub static FRAGMENT: LruHashMap<FragmentKey, FragmentValue, { entries!(FRAGMENT) }> =
+    LruHashMap::new();
 #[btf_map(name = "range")]
 pub static RANGE: LpmTrie<RangeKey, u32, { entries!(RANGE) }> = LpmTrie::new();
 #[btf_map(name = "node_addr")]

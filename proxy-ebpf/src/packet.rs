@@ -10,6 +10,7 @@ mod echo;
 mod egress;
 mod error;
 mod flow;
+mod fragment;
 mod ingress;
 mod parse;
 mod refusal;

@@ -3,9 +3,10 @@
 use std::{collections::BTreeSet, process::Command};
 
 use proxy_common::{
-    AffinityKey, AffinityValue, BackendValue, ConnectionValue, FlowKey, FlowValue, FrontendKey,
-    FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue,
-    RangeKey, ServiceValue, SettingValue, SlotValue, SockValue, map,
+    AffinityKey, AffinityValue, BackendValue, ConnectionValue, FlowKey, FlowValue, FragmentKey,
+    FragmentValue, FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey,
+    NodeAddrValue, PeerKey, PeerValue, RangeKey, ServiceValue, SettingValue, SlotValue, SockValue,
+    map,
 };
 use serde_json::{Value, json};
 
@@ -168,6 +169,24 @@ fn expected(name: &str) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
                 request_seen,
                 reply_seen,
                 reserved
+            }),
+        ),
+        "fragment" => (
+            fields!(FragmentKey {
+                src,
+                dst,
+                id,
+                protocol,
+                stage,
+                reserved
+            }),
+            fields!(FragmentValue {
+                id,
+                fate,
+                reserved,
+                time,
+                src,
+                dst
             }),
         ),
         // The prefix length comes from the trie.

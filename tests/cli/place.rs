@@ -20,9 +20,9 @@ use proxy_agent::{
 };
 use proxy_common::{
     Address, AffinityKey, AffinityValue, BackendState, BackendValue, ConnectionValue, Counter,
-    FlowKey, FlowValue, FrontendKey, FrontendKind, FrontendValue, LoadValue, MasqValue, NameValue,
-    NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, Protocol, RangeKey, Scheduler, ServiceRecord,
-    SlotValue, Window, addr, map,
+    FlowKey, FlowStage, FlowValue, FragmentKey, FragmentValue, FrontendKey, FrontendKind,
+    FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue,
+    Protocol, RangeKey, Scheduler, ServiceRecord, SlotValue, Window, addr, map,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -170,6 +170,23 @@ impl Place {
         };
         let request = FlowKey::wire(client, frontend, Protocol::Tcp);
         self.put(map::FLOW.name, request, flow);
+        let key = FragmentKey {
+            src: address("192.0.2.1"),
+            dst: address("10.96.0.10"),
+            id: 513,
+            protocol: Protocol::Udp as u8,
+            stage: FlowStage::Wire,
+            reserved: 0,
+        };
+        let fragment = FragmentValue {
+            id: key.id,
+            fate: FragmentValue::SENT,
+            reserved: [0; 3],
+            time: 7,
+            src: key.src,
+            dst: address("10.1.0.4"),
+        };
+        self.put(map::FRAGMENT.name, key, fragment);
         let masq = MasqValue {
             v4: address("192.0.2.9"),
             v6: [0; 16],
@@ -321,7 +338,7 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
     BTreeMap::from([
         (
             "setting",
-            "schema=4 agent=PID nodeNetns=1 startedUnixNs=1000000000 lastSyncUnixNs=0 snatFirst=0 \
+            "schema=5 agent=PID nodeNetns=1 startedUnixNs=1000000000 lastSyncUnixNs=0 snatFirst=0 \
              snatLast=0 snatReserved=0",
         ),
         (
@@ -368,6 +385,11 @@ pub(crate) fn dumps() -> BTreeMap<&'static str, &'static str> {
              client=192.0.2.1:4000 frontend=10.96.0.10:80 endpoint=10.1.0.4:8080 \
              snat=192.0.2.9:61000 stackPort=4000 service=1 backend=11 state=established \
              lastSeenNs=6",
+        ),
+        (
+            "fragment",
+            "stage=wire source=192.0.2.1 destination=10.96.0.10 id=513 protocol=UDP fate=sent \
+             newSource=192.0.2.1 newDestination=10.1.0.4 timeNs=7",
         ),
         ("range", "service=1 source=10.0.0.0/8"),
         ("node_addr", "address=172.18.0.2 flags=node-port"),

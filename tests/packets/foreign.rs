@@ -13,7 +13,6 @@ use crate::{
 tests![
     a_packet_that_is_cut_off_anywhere_is_passed_on,
     a_header_that_contradicts_itself_is_passed_on,
-    fragments_are_passed_on,
     other_protocols_are_passed_on,
     a_frame_for_another_host_is_passed_on,
     random_octets_do_no_harm,
@@ -110,23 +109,6 @@ fn a_header_that_contradicts_itself_is_passed_on() -> anyhow::Result<()> {
     bytes[ETHERNET + 6] = 43;
     are_left_alone(&mut stage, &bytes)?;
     Ok(())
-}
-
-fn fragments_are_passed_on() -> anyhow::Result<()> {
-    let mut stage = stage()?;
-    let [v4, v6] = plans();
-    let bytes = Frame::udp(v4.client, v4.node_port).bytes()?;
-    for fragment in [0x2000u16, 0x0001, 0x2001, 0x1fff] {
-        let mut bytes = bytes.clone();
-        bytes[ETHERNET + 6..ETHERNET + 8].copy_from_slice(&fragment.to_be_bytes());
-        are_left_alone(&mut stage, &bytes)?;
-    }
-    // The first extension header becomes a fragment header; both are eight octets.
-    let mut bytes = Frame::udp(v6.client, v6.node_port)
-        .with_options(8)
-        .bytes()?;
-    bytes[ETHERNET + 6] = 44;
-    are_left_alone(&mut stage, &bytes)
 }
 
 fn other_protocols_are_passed_on() -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::bail;
 use etherparse::{
     IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv4Options, Ipv6Extensions,
-    Ipv6FlowLabel, Ipv6Header, Ipv6RawExtHeader, PacketBuilder, TcpHeader,
+    Ipv6FlowLabel, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, PacketBuilder, TcpHeader,
 };
 
 /// Length of the Ethernet header.
@@ -28,6 +28,8 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
     /// Octets of IPv4 options, or of IPv6 extension headers before the transport.
     pub(crate) options: usize,
+    /// Identification: of IPv4, and of fragments of IPv6.
+    pub(crate) id: u16,
     /// Destination address of the Ethernet header; that of `lo`, where test runs play, is zero.
     pub(crate) destination: [u8; 6],
 }
@@ -48,6 +50,7 @@ impl Frame {
             transport,
             payload: b"an odd number of octets".to_vec(),
             options: 0,
+            id: 0x4321,
             destination: [0; 6],
         }
     }
@@ -96,6 +99,10 @@ impl Frame {
         }
     }
 
+    pub(crate) fn with_id(&self, id: u16) -> Self {
+        Self { id, ..self.clone() }
+    }
+
     pub(crate) fn without_checksum(&self) -> Self {
         Self {
             transport: Transport::Udp { checksum: false },
@@ -135,12 +142,54 @@ impl Frame {
         Ok(bytes)
     }
 
+    /// In fragments for an MTU, each with its Ethernet header, in order. One of IPv6 that fits is an
+    /// atomic fragment.
+    pub(crate) fn fragments(&self, mtu: usize) -> anyhow::Result<Vec<Vec<u8>>> {
+        let whole = self.bytes()?;
+        let (ethernet, packet) = whole.split_at(ETHERNET);
+        let header = match self.ip()? {
+            IpHeaders::Ipv4(..) => 20,
+            IpHeaders::Ipv6(..) => 40 + 8,
+        };
+        let rest = &packet[if header == 20 { 20 } else { 40 }..];
+        let size = (mtu - header) / 8 * 8;
+        let mut fragments = Vec::new();
+        for (i, part) in rest.chunks(size).enumerate() {
+            let offset = IpFragOffset::try_new(u16::try_from(i * size / 8)?)?;
+            let more = (i + 1) * size < rest.len();
+            let mut bytes = ethernet.to_vec();
+            if header == 20 {
+                let (mut ip, _) = Ipv4Header::from_slice(packet)?;
+                ip.dont_fragment = false;
+                (ip.more_fragments, ip.fragment_offset) = (more, offset);
+                ip.set_payload_len(part.len())?;
+                ip.header_checksum = ip.calc_header_checksum();
+                ip.write(&mut bytes)?;
+            } else {
+                let (mut ip, _) = Ipv6Header::from_slice(packet)?;
+                let fragment = Ipv6FragmentHeader {
+                    next_header: ip.next_header,
+                    fragment_offset: offset,
+                    more_fragments: more,
+                    identification: 0x00ab_0000 | u32::from(self.id),
+                };
+                ip.next_header = IpNumber::IPV6_FRAGMENTATION_HEADER;
+                ip.set_payload_length(8 + part.len())?;
+                ip.write(&mut bytes)?;
+                bytes.extend(fragment.to_bytes());
+            }
+            bytes.extend(part);
+            fragments.push(bytes);
+        }
+        Ok(fragments)
+    }
+
     fn ip(&self) -> anyhow::Result<IpHeaders> {
         Ok(match (self.from.ip(), self.to.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let header = Ipv4Header {
                     time_to_live: 63,
-                    identification: 0x4321,
+                    identification: self.id,
                     dont_fragment: true,
                     fragment_offset: IpFragOffset::ZERO,
                     source: source.octets(),

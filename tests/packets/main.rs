@@ -9,6 +9,7 @@ mod checksum;
 mod echo;
 mod error;
 mod foreign;
+mod fragment;
 mod frame;
 mod life;
 mod policy;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         echo::TESTS,
         life::TESTS,
         checksum::TESTS,
+        fragment::TESTS,
         foreign::TESTS,
     ]
     .concat();

@@ -275,6 +275,22 @@ impl Outcome {
         Ok(())
     }
 
+    /// Whether it goes back the way that it came.
+    pub(crate) fn is_sent_back(&self) -> bool {
+        self.verdict == REDIRECT
+    }
+
+    /// Both ports of a first fragment, the source first.
+    pub(crate) fn first_ports(&self) -> anyhow::Result<(u16, u16)> {
+        let packet = etherparse::SlicedPacket::from_ethernet(&self.bytes)?;
+        let payload = packet.ip_payload().context("no payload")?.payload;
+        let port = |at: usize| {
+            let octets = payload.get(at..at + 2).context("no port")?;
+            anyhow::Ok(u16::from_be_bytes(octets.try_into()?))
+        };
+        Ok((port(0)?, port(2)?))
+    }
+
     /// It goes back, and is this now.
     pub(crate) fn goes_back_as(self, frame: &[u8]) -> anyhow::Result<()> {
         let expected = if self.bare { &frame[ETHERNET..] } else { frame };

@@ -22,9 +22,9 @@ pub(crate) fn connect(
     let address = addr::from_ip(to.ip());
     let Some(frontend) = frontend(maps, from, to, protocol) else {
         let whole = FrontendKey::whole_address(address);
-        return Ok(match maps.frontends.contains_key(&whole) {
-            true => Outcome::Refused,
-            false => Outcome::Untouched,
+        return Ok(match maps.frontends.get(&whole).map(|value| value.kind) {
+            Some(FrontendKind::Cluster) => Outcome::Refused,
+            _ => Outcome::Untouched,
         });
     };
     if frontend.flags & FrontendValue::SOURCE_RANGES != 0 {

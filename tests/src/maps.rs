@@ -228,20 +228,10 @@ impl Maps {
 
     /// Points a ClusterIP's address and port to a Service, and owns the whole address.
     pub fn cluster_ip(&mut self, at: SocketAddr, p: Protocol, service: u32) -> anyhow::Result<()> {
-        let whole = FrontendKey::whole_address(addr::from_ip(at.ip()));
-        self.frontend(at, p, service, FrontendKind::Cluster, 0)?;
-        let value = FrontendValue {
-            service: 0,
-            kind: FrontendKind::Cluster,
-            flags: 0,
-            reserved: 0,
-        };
-        Ok(self
-            .map::<FrontendKey, FrontendValue>("frontend")?
-            .insert(whole, value, 0)?)
+        self.frontend(at, p, service, FrontendKind::Cluster, 0)
     }
 
-    /// Points an address and port to a Service.
+    /// Points an address and port to a Service, and owns the whole address if it is one.
     pub fn frontend(
         &mut self,
         at: SocketAddr,
@@ -257,9 +247,19 @@ impl Maps {
             flags,
             reserved: 0,
         };
-        Ok(self
-            .map::<FrontendKey, FrontendValue>("frontend")?
-            .insert(key, value, 0)?)
+        let mut map = self.map::<FrontendKey, FrontendValue>("frontend")?;
+        map.insert(key, value, 0)?;
+        let whole = FrontendKey::whole_address(key.addr);
+        let is_stronger = |held: FrontendValue| held.kind > kind;
+        if kind != FrontendKind::Node && map.get(&whole, 0).map_or(true, is_stronger) {
+            let value = FrontendValue {
+                service: 0,
+                flags: 0,
+                ..value
+            };
+            map.insert(whole, value, 0)?;
+        }
+        Ok(())
     }
 
     /// Removes an address and port, and the whole address with it.

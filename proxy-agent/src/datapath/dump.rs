@@ -5,8 +5,8 @@
 use aya::maps::{Array, MapData, PerCpuArray};
 use proxy_common::{
     AffinityKey, AffinityValue, BackendValue, ConnectionValue, Counter, FlowKey, FlowValue,
-    FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue,
-    PeerKey, PeerValue, SettingValue, SlotValue,
+    FragmentKey, FragmentValue, FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue,
+    NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, SettingValue, SlotValue,
     map::{self, MapSpec},
 };
 
@@ -241,6 +241,7 @@ fn hash(origin: &mut Origin<'_>, spec: &MapSpec, visit: &mut impl Visit) -> Resu
         map::AFFINITY => visit!(AffinityKey, AffinityValue),
         map::PEER => visit!(PeerKey, PeerValue),
         map::FLOW => visit!(FlowKey, FlowValue),
+        map::FRAGMENT => visit!(FragmentKey, FragmentValue),
         map::NODE_ADDR => visit!(NodeAddrKey, NodeAddrValue),
         map::MASQ => visit!(u32, MasqValue),
         _ => Err(DumpError::Unlisted {

@@ -10,8 +10,9 @@ use std::{
 
 use proxy_common::{
     Address, AffinityKey, AffinityScope, AffinityValue, BackendValue, ConnectionValue, FlowKey,
-    FlowStage, FlowState, FlowValue, FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue,
-    NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, RangeKey, ServiceValue, SlotValue, addr, map,
+    FlowStage, FlowState, FlowValue, FragmentKey, FragmentValue, FrontendKey, FrontendValue,
+    LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue, RangeKey,
+    ServiceValue, SlotValue, addr, map,
 };
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use zerocopy::{Immutable, KnownLayout, TryFromBytes};
@@ -48,6 +49,8 @@ impl Record {
             peer(read(key)?, read(value)?)
         } else if name == map::FLOW.name {
             flow(read(key)?, read(value)?)
+        } else if name == map::FRAGMENT.name {
+            fragment(read(key)?, read(value)?)
         } else if name == map::NODE_ADDR.name {
             node_addr(read(key)?, read(value)?)
         } else if name == map::MASQ.name {
@@ -217,10 +220,6 @@ fn peer(key: PeerKey, value: PeerValue) -> Record {
 }
 
 fn flow(key: FlowKey, value: FlowValue) -> Record {
-    let stage = match key.stage {
-        FlowStage::Wire => "wire",
-        FlowStage::Stack => "stack",
-    };
     let state = match value.state() {
         FlowState::Open => "open",
         FlowState::Established => "established",
@@ -233,7 +232,7 @@ fn flow(key: FlowKey, value: FlowValue) -> Record {
         port => end(value.snat, port),
     };
     Record(vec![
-        ("stage", stage.into()),
+        ("stage", stage(key.stage)),
         ("source", end(key.src, key.src_port)),
         ("destination", end(key.dst, key.dst_port)),
         ("protocol", key.protocol.name().into()),
@@ -247,6 +246,27 @@ fn flow(key: FlowKey, value: FlowValue) -> Record {
         ("state", state.into()),
         ("lastSeenNs", value.last_seen.into()),
     ])
+}
+
+fn fragment(key: FragmentKey, value: FragmentValue) -> Record {
+    Record(vec![
+        ("stage", stage(key.stage)),
+        ("source", key.src.into()),
+        ("destination", key.dst.into()),
+        ("id", key.id.into()),
+        ("protocol", protocol(key.protocol)),
+        ("fate", FragmentValue::fate_name(value.fate).into()),
+        ("newSource", value.src.into()),
+        ("newDestination", value.dst.into()),
+        ("timeNs", value.time.into()),
+    ])
+}
+
+fn stage(stage: FlowStage) -> Field {
+    match stage {
+        FlowStage::Wire => "wire".into(),
+        FlowStage::Stack => "stack".into(),
+    }
 }
 
 fn node_addr(key: NodeAddrKey, value: NodeAddrValue) -> Record {

@@ -6,9 +6,9 @@
 use aya::maps::MapInfo;
 use aya_obj::generated::bpf_map_type::{self, *};
 use proxy_common::{
-    AffinityKey, AffinityValue, BackendValue, ConnectionValue, FlowKey, FlowValue, FrontendKey,
-    FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey, NodeAddrValue, PeerKey, PeerValue,
-    RangeKey, ServiceValue, SettingValue, SlotValue, SockValue,
+    AffinityKey, AffinityValue, BackendValue, ConnectionValue, FlowKey, FlowValue, FragmentKey,
+    FragmentValue, FrontendKey, FrontendValue, LoadValue, MasqValue, NameValue, NodeAddrKey,
+    NodeAddrValue, PeerKey, PeerValue, RangeKey, ServiceValue, SettingValue, SlotValue, SockValue,
     map::{self, MapSpec},
 };
 
@@ -102,6 +102,7 @@ pub const SHAPES: [Shape; map::ALL.len()] = [
     ),
     lru::<PeerKey, PeerValue>(map::PEER),
     hash::<FlowKey, FlowValue>(map::FLOW),
+    lru::<FragmentKey, FragmentValue>(map::FRAGMENT),
     shape(
         map::RANGE,
         BPF_MAP_TYPE_LPM_TRIE,

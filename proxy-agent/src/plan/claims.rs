@@ -39,9 +39,31 @@ struct Port {
 /// One whole address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Whole {
-    held: bool,
-    /// Cluster-kind frontends at this address.
-    claims: u32,
+    held: Option<FrontendKind>,
+    /// Frontends at this address, of each of [`KINDS`].
+    claims: [u32; KINDS.len()],
+}
+
+/// The kinds that have addresses, the strongest first: a ClusterIP is wholly ours, a load-balancer
+/// VIP is ours but for what it serves elsewhere, an external IP may be a host of its own.
+const KINDS: [FrontendKind; 3] = [
+    FrontendKind::Cluster,
+    FrontendKind::Balancer,
+    FrontendKind::External,
+];
+
+impl Whole {
+    fn count(&mut self, kind: FrontendKind) -> Option<&mut u32> {
+        let index = KINDS.iter().position(|&other| other == kind)?;
+        self.claims.get_mut(index)
+    }
+
+    fn target(&self) -> Option<FrontendKind> {
+        let mut claims = KINDS.iter().zip(&self.claims);
+        claims
+            .find(|(_, claims)| **claims > 0)
+            .map(|(kind, _)| *kind)
+    }
 }
 
 impl Claim {
@@ -58,19 +80,24 @@ impl Claim {
     /// Whether it claims the whole address as well.
     pub(super) const fn whole_address(&self) -> Option<Address> {
         match self.kind {
-            FrontendKind::Cluster => Some(self.key.addr),
-            FrontendKind::Node | FrontendKind::Balancer | FrontendKind::External => None,
+            FrontendKind::Cluster | FrontendKind::Balancer | FrontendKind::External => {
+                Some(self.key.addr)
+            }
+            // Stands at the wildcard of its family.
+            FrontendKind::Node => None,
         }
     }
 }
 
-/// Value of every whole-address entry.
-pub(super) const WHOLE_ADDRESS: FrontendValue = FrontendValue {
-    service: 0,
-    kind: FrontendKind::Cluster,
-    flags: 0,
-    reserved: 0,
-};
+/// Value of a whole-address entry.
+pub(super) const fn whole_address(kind: FrontendKind) -> FrontendValue {
+    FrontendValue {
+        service: 0,
+        kind,
+        flags: 0,
+        reserved: 0,
+    }
+}
 
 /// Whether this is the key of a whole address.
 pub(super) const fn is_whole(key: &FrontendKey) -> bool {
@@ -86,8 +113,10 @@ impl Claims {
             None => port.claim = Some(value),
             Some(_) => self.rivals.entry(claim.key).or_default().push(value),
         }
-        if let Some(addr) = claim.whole_address() {
-            self.addresses.entry(addr).or_default().claims += 1;
+        if let Some(addr) = claim.whole_address()
+            && let Some(claims) = self.addresses.entry(addr).or_default().count(claim.kind)
+        {
+            *claims += 1;
         }
     }
 
@@ -114,7 +143,9 @@ impl Claims {
         if let Some(addr) = claim.whole_address()
             && let Some(whole) = self.addresses.get_mut(&addr)
         {
-            whole.claims = whole.claims.saturating_sub(1);
+            if let Some(claims) = whole.count(claim.kind) {
+                *claims = claims.saturating_sub(1);
+            }
             self.tidy(&FrontendKey::whole_address(addr));
         }
     }
@@ -146,8 +177,7 @@ impl Claims {
         name: impl Fn(u32) -> Option<&'k ServiceKey>,
     ) -> Option<FrontendValue> {
         if is_whole(key) {
-            let whole = self.addresses.get(&key.addr)?;
-            return (whole.claims > 0).then_some(WHOLE_ADDRESS);
+            return self.addresses.get(&key.addr)?.target().map(whole_address);
         }
         if self.is_contested(key) {
             return self.ranked(key, name).first().copied();
@@ -158,8 +188,7 @@ impl Claims {
     /// What the map holds.
     pub(super) fn held(&self, key: &FrontendKey) -> Option<FrontendValue> {
         if is_whole(key) {
-            let whole = self.addresses.get(&key.addr)?;
-            return whole.held.then_some(WHOLE_ADDRESS);
+            return self.addresses.get(&key.addr)?.held.map(whole_address);
         }
         self.ports.get(key)?.held
     }
@@ -167,7 +196,7 @@ impl Claims {
     /// The map holds this from now on.
     pub(super) fn hold(&mut self, key: &FrontendKey, value: Option<FrontendValue>) {
         if is_whole(key) {
-            self.addresses.entry(key.addr).or_default().held = value.is_some();
+            self.addresses.entry(key.addr).or_default().held = value.map(|value| value.kind);
         } else {
             self.ports.entry(*key).or_default().held = value;
         }
@@ -197,10 +226,8 @@ impl Claims {
     /// Forgets a frontend that is neither held nor claimed.
     fn tidy(&mut self, key: &FrontendKey) {
         if is_whole(key) {
-            if let Some(Whole {
-                held: false,
-                claims: 0,
-            }) = self.addresses.get(&key.addr)
+            if let Some(whole @ Whole { held: None, .. }) = self.addresses.get(&key.addr)
+                && whole.target().is_none()
             {
                 self.addresses.remove(&key.addr);
             }
@@ -250,16 +277,19 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_address_is_claimed_as_long_as_one_cluster_frontend_is() {
+    fn a_whole_address_is_of_the_strongest_kind_that_is_claimed() {
         let whole = FrontendKey::whole_address(KEY.addr);
         let mut claims = Claims::default();
         claims.add(1, &claim(FrontendKind::Cluster));
         claims.add(2, &claim(FrontendKind::Cluster));
         claims.add(3, &claim(FrontendKind::External));
         claims.remove(1, &claim(FrontendKind::Cluster));
-        assert_eq!(claims.target(&whole, |_| None), Some(WHOLE_ADDRESS));
+        let kind = |claims: &Claims| claims.target(&whole, |_| None).map(|value| value.kind);
+        assert_eq!(kind(&claims), Some(FrontendKind::Cluster));
         claims.remove(2, &claim(FrontendKind::Cluster));
-        assert_eq!(claims.target(&whole, |_| None), None);
+        assert_eq!(kind(&claims), Some(FrontendKind::External));
         assert!(claims.claims(3, &KEY) && !claims.claims(1, &KEY));
+        claims.remove(3, &claim(FrontendKind::External));
+        assert_eq!((kind(&claims), claims.keys().count()), (None, 0));
     }
 }

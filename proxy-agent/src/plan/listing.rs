@@ -57,7 +57,11 @@ impl Snapshot {
         }
         for (key, value) in &self.frontends {
             if is_whole(key) {
-                lines.push(format!("VIP   {}", addr::to_ip(&key.addr)));
+                lines.push(format!(
+                    "VIP   {} {}",
+                    addr::to_ip(&key.addr),
+                    value.kind.name()
+                ));
                 continue;
             }
             let kind = value.kind.name();

@@ -8,7 +8,7 @@ use proxy_common::{
 
 use super::{
     Op, Planner, Snapshot,
-    claims::{Claim, Claims, WHOLE_ADDRESS, is_whole},
+    claims::{Claim, Claims, is_whole, whole_address},
     entry::{Backend, Entry, Layout, Range, name_value},
     ids::Ids,
 };
@@ -63,7 +63,7 @@ impl Planner {
         }
         for (&key, &value) in &snapshot.frontends {
             self.claims.hold(&key, Some(value));
-            if is_whole(&key) && value != WHOLE_ADDRESS {
+            if is_whole(&key) && value != whole_address(value.kind) {
                 self.claims.hold(&key, None);
                 self.claims.unsettled.insert(key);
             }

@@ -12,7 +12,7 @@ use proxy_common::{
 
 use super::{
     Op, Plan, Planner, SlotsFull, Transaction,
-    claims::{Claim, WHOLE_ADDRESS, is_whole},
+    claims::{Claim, is_whole},
     draft::{Before, Draft, Stage},
 };
 use crate::model::{ServiceKey, Warning};
@@ -181,32 +181,45 @@ impl Planner {
     }
 
     /// A whole-address entry is shared. Each service that is new at the address puts it, since the
-    /// units of the others may fail; the last to leave deletes it.
+    /// units of the others may fail; the last to leave deletes it. What changes the kind of an
+    /// address is a unit by itself, since no Service stands or falls with it.
     fn publish_address(&mut self, key: FrontendKey, unsettled: bool, sketch: &mut Sketch) {
-        let held = self.claims.held(&key).is_some();
-        let wanted = self.claims.target(&key, |_| None).is_some();
+        let held = self.claims.held(&key);
+        let target = self.claims.target(&key, |_| None);
         let mut drafts = sketch.addresses.remove(&key.addr).unwrap_or_default();
         drafts.sort_by_key(|&(draft, _)| sketch.root(draft));
-        let (put, delete) = (Op::PutFrontend(key, WHOLE_ADDRESS), Op::DeleteFrontend(key));
-        if wanted && !held {
-            let mut undo = Some(delete);
-            drafts.retain(|&(_, added)| added);
-            drafts.dedup_by_key(|&mut (draft, _)| sketch.root(draft));
-            if drafts.is_empty() {
-                sketch.alone(put.clone(), undo.take());
+        let put = |value| Op::PutFrontend(key, value);
+        let delete = Op::DeleteFrontend(key);
+        match (held, target) {
+            (None, Some(target)) => {
+                let mut undo = Some(delete);
+                drafts.retain(|&(_, added)| added);
+                drafts.dedup_by_key(|&mut (draft, _)| sketch.root(draft));
+                if drafts.is_empty() {
+                    sketch.alone(put(target), undo.take());
+                }
+                for (draft, _) in drafts {
+                    let draft = sketch.at(draft);
+                    draft.write(Stage::FrontendsCome, put(target), undo.take());
+                }
             }
-            for (draft, _) in drafts {
-                sketch
-                    .at(draft)
-                    .write(Stage::FrontendsCome, put.clone(), undo.take());
+            (Some(held), Some(target)) if held != target => {
+                sketch.alone(put(target), put(held));
             }
-        } else if !wanted && (held || unsettled) {
-            match drafts.last() {
-                Some(&(draft, _)) => sketch.at(draft).write(Stage::FrontendsGo, delete, put),
-                None => sketch.alone(delete, held.then_some(put)),
-            }
+            (Some(held), None) => match drafts.last() {
+                Some(&(draft, _)) => {
+                    let draft = sketch.at(draft);
+                    draft.write(Stage::FrontendsGo, delete, put(held));
+                }
+                None => sketch.alone(delete, put(held)),
+            },
+            (None, None) if unsettled => match drafts.last() {
+                Some(&(draft, _)) => sketch.at(draft).write(Stage::FrontendsGo, delete, None),
+                None => sketch.alone(delete, None),
+            },
+            _ => {}
         }
-        self.claims.hold(&key, wanted.then_some(WHOLE_ADDRESS));
+        self.claims.hold(&key, target);
     }
 
     /// Reports who does not get a frontend.

@@ -128,10 +128,40 @@ fn is_in_range(service: u32, source: Words) -> bool {
 
 /// Whether an address is a ClusterIP of ours, all ports of which we answer for.
 #[inline(always)]
-pub fn is_cluster_ip(addr: Words) -> bool {
-    FRONTEND
-        .get_ptr(&FrontendKey::whole_address(addr.bytes()))
-        .is_some()
+fn is_cluster_ip(addr: Words) -> bool {
+    kind(addr) == Some(FrontendKind::Cluster as u8)
+}
+
+/// Whether an address is nobody's but a Service's: no host answers at a ClusterIP or a load-balancer
+/// VIP, but for what it may be on this node. An external IP may be that of a host.
+#[inline(always)]
+pub fn is_vip(addr: Words) -> bool {
+    match kind(addr) {
+        Some(kind) if kind == FrontendKind::Cluster as u8 => true,
+        Some(kind) => kind == FrontendKind::Balancer as u8 && !is_node(addr),
+        None => false,
+    }
+}
+
+/// Whether a packet to an address may be one of a Service, or an answer to SNAT.
+#[inline(always)]
+pub fn is_ours(addr: Words) -> bool {
+    kind(addr).is_some() || is_node(addr)
+}
+
+/// Whether it is an address of the node.
+#[inline(always)]
+fn is_node(addr: Words) -> bool {
+    let key = NodeAddrKey { addr: addr.bytes() };
+    NODE_ADDR.get_ptr(&key).is_some()
+}
+
+/// The kind of an address, whatever the port.
+#[inline(always)]
+fn kind(addr: Words) -> Option<u8> {
+    let value = FRONTEND.get_ptr(&FrontendKey::whole_address(addr.bytes()))?;
+    // SAFETY: a map value. One octet at its place; see `get` for why it is of one frontend.
+    Some(unsafe { (&raw const (*value).kind).cast::<u8>().read_volatile() })
 }
 
 /// Reads one frontend.

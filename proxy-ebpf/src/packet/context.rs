@@ -1,9 +1,13 @@
 //! What the hooks hand over: a packet, and the kind of device that it is on.
 
 use aya_ebpf::{
-    bindings::{__sk_buff, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC},
+    bindings::{
+        __sk_buff, BPF_F_INGRESS, BPF_F_INVALIDATE_HASH, BPF_F_RECOMPUTE_CSUM,
+        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
+    },
     helpers::{
-        bpf_redirect, bpf_skb_adjust_room, bpf_skb_change_tail, bpf_skb_pull_data,
+        bpf_clone_redirect, bpf_redirect, bpf_skb_adjust_room, bpf_skb_change_tail,
+        bpf_skb_load_bytes, bpf_skb_pull_data, bpf_skb_store_bytes,
         generated::{bpf_csum_update, bpf_l4_csum_replace},
     },
 };
@@ -102,7 +106,26 @@ impl Buffer {
         }
     }
 
-    /// Cuts the packet off after so many octets.
+    /// Copies octets out of the packet.
+    #[inline(always)]
+    pub fn load(self, offset: u32, to: *mut u8, length: u32) -> bool {
+        unsafe { bpf_skb_load_bytes(self.0.cast(), offset, to.cast(), length) == 0 }
+    }
+
+    /// Copies octets into the packet.
+    #[inline(always)]
+    pub fn store(self, offset: u32, from: *const u8, length: u32) -> bool {
+        let flags = u64::from(BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH);
+        unsafe { bpf_skb_store_bytes(self.0, offset, from.cast(), length, flags) == 0 }
+    }
+
+    /// Lets a copy of the packet arrive at the interface, once more and after those that wait.
+    #[inline(always)]
+    pub fn arrive_again(self) -> bool {
+        unsafe { bpf_clone_redirect(self.0, self.interface(), u64::from(BPF_F_INGRESS)) == 0 }
+    }
+
+    /// Cuts the packet off after so many octets, or makes it as long.
     #[inline(always)]
     pub fn cut(self, length: u32) -> bool {
         unsafe { bpf_skb_change_tail(self.0, length, 0) == 0 }

@@ -1,9 +1,9 @@
-//! Ping: a ClusterIP answers, though nobody has it. The question becomes its own answer and goes
+//! Ping: a ClusterIP or a load-balancer VIP answers, though nobody has it. The question becomes its own answer and goes
 //! back the way that it came.
 
 use crate::{
     address::Words,
-    balance::lookup::is_cluster_ip,
+    balance::lookup::is_vip,
     packet::{
         context::{Buffer, Device},
         parse::{self, V4Header, V6Header},
@@ -95,7 +95,7 @@ fn turn<D: Device>(
     let at = buffer.at::<[u16; 4]>(icmp)?.cast::<u16>();
     // SAFETY: inside the packet.
     let kind = unsafe { at.read_volatile() };
-    if kind != question.to_be() || !is_host(src) || !is_cluster_ip(dst) {
+    if kind != question.to_be() || !is_host(src) || !is_vip(dst) {
         return None;
     }
     let mut difference = Difference::none();

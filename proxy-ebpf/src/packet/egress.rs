@@ -8,7 +8,8 @@ use crate::{
         context::{Buffer, Device},
         error,
         flow::Flow,
-        parse,
+        fragment,
+        parse::{self, LATER},
         translate::rewrite,
         work::work,
     },
@@ -24,6 +25,9 @@ pub fn egress<D: Device>(buffer: Buffer) -> i32 {
     if parse::parse::<D>(buffer, &mut work.packet).is_none() {
         return error::egress::<D>(buffer, work);
     }
+    if work.packet.part == LATER {
+        return fragment::leaving::<D>(buffer, work);
+    }
     let Some(flow) = Flow::leaving(work) else {
         return PASS;
     };
@@ -31,6 +35,7 @@ pub fn egress<D: Device>(buffer: Buffer) -> i32 {
     if flow.wants_snat && !flow.choose_snat(work, buffer.interface()) {
         return DROP;
     }
+    fragment::leaves(work);
     let (tuple, ends) = (&work.packet.tuple, &work.ends);
     if ends.src.is(tuple.src) && ends.dst.is(tuple.dst) {
         return PASS;

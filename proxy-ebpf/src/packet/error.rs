@@ -15,7 +15,7 @@ use crate::{
         PASS,
         context::{Buffer, Device},
         flow::Flow,
-        parse::{self, OFFSETS, V4Header, V6Header},
+        parse::{self, FragmentHeader, OFFSETS, V4Header, V6Header},
         translate::{Difference, write_v4, write_v6},
         work::Work,
     },
@@ -119,7 +119,23 @@ fn read<D: Device>(buffer: Buffer, work: &mut Work) -> Option<()> {
             return None;
         }
         (work.packet.tuple.dst.addr, work.packet.tuple.src.addr) = (Words::v6(src), Words::v6(dst));
-        (next, quoted + size_of::<V6Header>() as u32)
+        let after = quoted + size_of::<V6Header>() as u32;
+        if next == parse::FRAGMENT {
+            let header = buffer.at::<FragmentHeader>(after)?;
+            // SAFETY: inside the packet.
+            let (next, offset) = unsafe {
+                (
+                    (&raw const (*header).next).read_volatile(),
+                    u16::from_be((&raw const (*header).offset).read_volatile()),
+                )
+            };
+            if offset >> 3 != 0 {
+                return None;
+            }
+            (next, after + size_of::<FragmentHeader>() as u32)
+        } else {
+            (next, after)
+        }
     };
     // It is for who sent the quoted packet.
     if !work.error.to.is(work.packet.tuple.dst.addr) {

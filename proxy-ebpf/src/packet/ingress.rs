@@ -14,7 +14,8 @@ use crate::{
         context::{Buffer, Device},
         echo, error,
         flow::{self, Direction, Flow},
-        parse::{self, Tuple},
+        fragment,
+        parse::{self, FIRST, LATER, Tuple},
         refusal,
         translate::rewrite,
         work::{Choice, Work, work},
@@ -24,6 +25,8 @@ use crate::{
 
 /// Beside the verdicts: the packet is to be answered.
 const REFUSE: i32 = -2;
+/// It gets other ends.
+const TRANSLATE: i32 = -3;
 
 /// Runs for every packet that arrives on an interface of the node.
 #[inline(always)]
@@ -41,10 +44,50 @@ pub fn ingress<D: Device>(buffer: Buffer) -> i32 {
         }
         return error::ingress::<D>(buffer, work);
     }
+    if work.packet.part == LATER {
+        return fragment::arriving::<D>(buffer, work);
+    }
+    let verdict = decide(work);
+    // By way of memory, so that the verifier follows what comes next once, and not for each verdict.
+    let at = &raw mut work.verdict;
+    // SAFETY: our own memory.
+    let verdict = unsafe {
+        at.write_volatile(verdict);
+        at.read_volatile()
+    };
+    if work.packet.part == FIRST {
+        // Packets that are none of ours, where they could be: others must not wait for their first.
+        let is_passed = verdict == PASS;
+        if is_passed {
+            work.ends.src = work.packet.tuple.src;
+            work.ends.dst = work.packet.tuple.dst;
+        }
+        if !is_passed || lookup::is_ours(work.packet.tuple.dst.addr) {
+            let is_sent = is_passed || verdict == TRANSLATE;
+            fragment::arrives::<D>(buffer, work, is_sent);
+        }
+    }
+    if verdict == REFUSE {
+        return refusal::send::<D>(buffer, &work.packet);
+    }
+    if verdict != TRANSLATE {
+        return verdict;
+    }
+    if rewrite::<D>(buffer, &work.packet, &work.ends) {
+        PASS
+    } else {
+        count(Counter::PacketBroken);
+        DROP
+    }
+}
+
+/// What becomes of a packet, and its ends beyond this hook if it is translated.
+#[inline(always)]
+fn decide(work: &mut Work) -> i32 {
     if let Some(flow) = Flow::arriving(work) {
         if flow.direction == Direction::Reply || is_current(&flow, work) {
             flow.touch(&work.packet);
-            return translate::<D>(buffer, work);
+            return TRANSLATE;
         }
         flow.end(&mut work.key);
     } else if work.packet.is_tcp() && !work.packet.is_syn() {
@@ -53,9 +96,6 @@ pub fn ingress<D: Device>(buffer: Buffer) -> i32 {
     }
     // Functions of their own, each, since the stack has no room for both.
     let verdict = choose(work);
-    if verdict == REFUSE {
-        return refusal::send::<D>(buffer, &work.packet);
-    }
     if work.choice.backend == 0 {
         return verdict;
     }
@@ -63,17 +103,7 @@ pub fn ingress<D: Device>(buffer: Buffer) -> i32 {
         count(Counter::FlowFull);
         return DROP;
     }
-    translate::<D>(buffer, work)
-}
-
-#[inline(always)]
-fn translate<D: Device>(buffer: Buffer, work: &Work) -> i32 {
-    if rewrite::<D>(buffer, &work.packet, &work.ends) {
-        PASS
-    } else {
-        count(Counter::PacketBroken);
-        DROP
-    }
+    TRANSLATE
 }
 
 /// Whether a flow is still the right one for a packet of its client.

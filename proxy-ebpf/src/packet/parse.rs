@@ -1,7 +1,7 @@
 //! From a packet to its addresses and ports.
 //!
-//! What is not understood wholly is not ours: fragments, lengths that cannot be, headers that are
-//! cut short, protocols other than TCP and UDP.
+//! What is not understood wholly is not ours: lengths that cannot be, headers that are cut short,
+//! protocols other than TCP and UDP.
 
 use proxy_common::Protocol;
 
@@ -23,6 +23,8 @@ pub const OFFSETS: u32 = 0x3fff;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
+/// Next header of an IPv6 fragment header.
+pub const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
 const TCP: u8 = Protocol::Tcp as u8;
@@ -59,7 +61,22 @@ pub struct Packet {
     pub transport: u32,
     /// TCP flags; 0 for UDP.
     pub flags: u8,
+    /// [`WHOLE`], [`FIRST`] or [`LATER`]. The last has no ports, and no transport header.
+    pub part: u8,
+    /// Number of the protocol in an IPv4 header, for who looks for other fragments; 0 in IPv6.
+    pub number: u8,
+    /// Where the fragment belongs, in units of eight octets.
+    pub offset: u16,
+    /// Identification of the fragmented packet, host order.
+    pub id: u32,
 }
+
+/// A packet that is no fragment.
+pub const WHOLE: u8 = 0;
+/// A fragment with the transport header.
+pub const FIRST: u8 = 1;
+/// Another fragment.
+pub const LATER: u8 = 2;
 
 impl Packet {
     /// Whether it opens a TCP connection.
@@ -90,7 +107,7 @@ pub struct V4Header {
     pub version_length: u8,
     service: u8,
     length: u16,
-    id: u16,
+    pub id: u16,
     pub fragment: u16,
     pub ttl: u8,
     pub protocol: u8,
@@ -107,6 +124,14 @@ pub struct V6Header {
     pub hops: u8,
     pub src: [u32; 4],
     pub dst: [u32; 4],
+}
+
+#[repr(C)]
+pub struct FragmentHeader {
+    pub next: u8,
+    reserved: u8,
+    pub offset: u16,
+    id: u32,
 }
 
 #[repr(C)]
@@ -135,8 +160,8 @@ struct UdpHeader {
 pub fn parse<D: Device>(buffer: Buffer, packet: &mut Packet) -> Option<()> {
     buffer.make_linear(HEADERS);
     let (protocol, transport) = match version::<D>(buffer)? {
-        4 => read_v4::<D>(buffer, &mut packet.tuple)?,
-        6 => read_v6::<D>(buffer, &mut packet.tuple)?,
+        4 => read_v4::<D>(buffer, packet)?,
+        6 => read_v6::<D>(buffer, packet)?,
         _ => return None,
     };
     // One way on from here for the verifier, whichever way it came.
@@ -146,6 +171,9 @@ pub fn parse<D: Device>(buffer: Buffer, packet: &mut Packet) -> Option<()> {
         at.write_volatile(transport);
         at.read_volatile() & OFFSETS
     };
+    if packet.part == LATER {
+        return Some(());
+    }
     read_transport(buffer, packet, protocol, transport)
 }
 
@@ -170,13 +198,14 @@ pub fn version<D: Device>(buffer: Buffer) -> Option<u8> {
 // are aligned so that they are aligned as well (NET_IP_ALIGN), which it does not know.
 
 #[inline(always)]
-fn read_v4<D: Device>(buffer: Buffer, tuple: &mut Tuple) -> Option<(u8, u32)> {
+fn read_v4<D: Device>(buffer: Buffer, packet: &mut Packet) -> Option<(u8, u32)> {
     let header = buffer.at::<V4Header>(D::HEADER)?;
     // SAFETY: inside the packet.
-    let (version_length, length, fragment, protocol, src, dst) = unsafe {
+    let (version_length, length, id, fragment, protocol, src, dst) = unsafe {
         (
             (&raw const (*header).version_length).read_volatile(),
             u16::from_be((&raw const (*header).length).read_volatile()),
+            u16::from_be((&raw const (*header).id).read_volatile()),
             u16::from_be((&raw const (*header).fragment).read_volatile()),
             (&raw const (*header).protocol).read_volatile(),
             (&raw const (*header).src).read_volatile(),
@@ -184,28 +213,33 @@ fn read_v4<D: Device>(buffer: Buffer, tuple: &mut Tuple) -> Option<(u8, u32)> {
         )
     };
     let header_length = u32::from(version_length & 0xf) * 4;
-    // More fragments, or an offset.
-    let is_fragment = fragment & 0x3fff != 0;
+    let part = part(fragment & 0x1fff, fragment & 0x2000 != 0);
     if version_length >> 4 != 4
         || header_length < size_of::<V4Header>() as u32
-        || is_fragment
         || !fits(
             buffer.len(),
             D::HEADER,
             u32::from(length),
             header_length,
-            protocol,
+            if part == LATER {
+                0
+            } else {
+                transport_header(protocol)
+            },
         )
     {
         return None;
     }
+    (packet.part, packet.number) = (part, protocol);
+    (packet.offset, packet.id) = (fragment & 0x1fff, id.into());
     let transport = D::HEADER + header_length;
+    let tuple = &mut packet.tuple;
     (tuple.src.addr, tuple.dst.addr) = (Words::v4(src), Words::v4(dst));
     Some((protocol, transport))
 }
 
 #[inline(always)]
-fn read_v6<D: Device>(buffer: Buffer, tuple: &mut Tuple) -> Option<(u8, u32)> {
+fn read_v6<D: Device>(buffer: Buffer, packet: &mut Packet) -> Option<(u8, u32)> {
     const LENGTH: u32 = size_of::<V6Header>() as u32;
     let header = buffer.at::<V6Header>(D::HEADER)?;
     // SAFETY: inside the packet.
@@ -223,8 +257,26 @@ fn read_v6<D: Device>(buffer: Buffer, tuple: &mut Tuple) -> Option<(u8, u32)> {
     if version >> 4 != 6 {
         return None;
     }
+    packet.part = WHOLE;
+    packet.number = 0;
     let mut extensions = 0;
     for _ in 0..EXTENSIONS {
+        if next == FRAGMENT {
+            let header = buffer.at::<FragmentHeader>(D::HEADER + LENGTH + extensions)?;
+            // SAFETY: inside the packet.
+            let offset = unsafe {
+                next = (&raw const (*header).next).read_volatile();
+                packet.id = u32::from_be((&raw const (*header).id).read_volatile());
+                u16::from_be((&raw const (*header).offset).read_volatile())
+            };
+            extensions += size_of::<FragmentHeader>() as u32;
+            packet.part = part(offset >> 3, offset & 1 != 0);
+            packet.offset = offset >> 3;
+            if packet.part == LATER {
+                break;
+            }
+            continue;
+        }
         if next != HOP_BY_HOP && next != ROUTING && next != DESTINATION {
             break;
         }
@@ -249,9 +301,21 @@ fn read_v6<D: Device>(buffer: Buffer, tuple: &mut Tuple) -> Option<(u8, u32)> {
     } else {
         LENGTH + u32::from(length)
     };
-    if !fits(buffer.len(), D::HEADER, whole, LENGTH + extensions, next) {
+    let transport = if packet.part == LATER {
+        0
+    } else {
+        transport_header(next)
+    };
+    if !fits(
+        buffer.len(),
+        D::HEADER,
+        whole,
+        LENGTH + extensions,
+        transport,
+    ) {
         return None;
     }
+    let tuple = &mut packet.tuple;
     (tuple.src.addr, tuple.dst.addr) = (Words::v6(src), Words::v6(dst));
     Some((next, D::HEADER + LENGTH + extensions))
 }
@@ -278,13 +342,30 @@ pub unsafe fn words(at: *const [u32; 4]) -> [u32; 4] {
 /// Whether an IP packet of a length has room for a header of its transport, and is in the buffer.
 /// 0 is what packets have that are larger than the field can say (BIG TCP).
 #[inline(always)]
-fn fits(buffer: u32, header: u32, length: u32, headers: u32, protocol: u8) -> bool {
-    let transport = if protocol == TCP {
+fn fits(buffer: u32, header: u32, length: u32, headers: u32, transport: u32) -> bool {
+    length == 0 || (headers + transport <= length && header + length <= buffer)
+}
+
+/// Octets that a transport header has at least.
+#[inline(always)]
+fn transport_header(protocol: u8) -> u32 {
+    if protocol == TCP {
         TCP_HEADER
     } else {
         UDP_HEADER
-    };
-    length == 0 || (headers + transport <= length && header + length <= buffer)
+    }
+}
+
+/// Which part of a packet it is, by its offset and whether more of it follows.
+#[inline(always)]
+fn part(offset: u16, more: bool) -> u8 {
+    if offset != 0 {
+        LATER
+    } else if more {
+        FIRST
+    } else {
+        WHOLE
+    }
 }
 
 #[inline(always)]

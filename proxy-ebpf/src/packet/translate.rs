@@ -158,7 +158,7 @@ impl Difference {
 
     /// In 32 bits; `None` if there is none.
     #[inline(always)]
-    fn fold(self) -> Option<u32> {
+    pub fn fold(self) -> Option<u32> {
         if self.0 == 0 {
             return None;
         }

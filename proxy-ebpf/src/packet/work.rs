@@ -12,7 +12,7 @@ use proxy_common::FlowValue;
 
 use crate::{
     address::Endpoint,
-    packet::{error::Error, flow::Key, parse::Packet},
+    packet::{error::Error, flow::Key, fragment::Fragment, parse::Packet},
 };
 
 /// Not pinned: it means nothing to anybody else, and nothing after the run.
@@ -32,6 +32,10 @@ pub struct Work {
     pub record: FlowValue,
     /// The key that is being looked at.
     pub key: Key,
+    /// What becomes of a fragmented packet.
+    pub fragment: Fragment,
+    /// What becomes of it.
+    pub verdict: i32,
     /// The Service and the backend that were chosen; 0: none.
     pub choice: Choice,
 }
