@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails its test")]
 
 mod cluster;
+mod fragments;
 mod path_mtu;
 mod restart;
 mod talk;

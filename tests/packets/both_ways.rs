@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use anyhow::ensure;
 use proxy_common::{Counter, FlowStage, Protocol};
 
+use sidestep_tests::frame::Frame;
+
 use crate::{
-    frame::Frame,
     stage::{Plan, SNAT, Stage, plans},
     tests,
 };

@@ -3,9 +3,10 @@
 use anyhow::ensure;
 use proxy_common::Protocol;
 
+use sidestep_tests::frame::Frame;
+
 use crate::{
     both_ways::{first_packets, leave},
-    frame::Frame,
     stage::{Plan, Stage, plans},
     tests,
 };

@@ -6,8 +6,9 @@ use anyhow::bail;
 use etherparse::{IcmpEchoHeader, Icmpv4Type, Icmpv6Type, PacketBuilder};
 use proxy_common::{Counter, Protocol};
 
+use sidestep_tests::frame::ETHERNET;
+
 use crate::{
-    frame::ETHERNET,
     stage::{Plan, Stage, plans},
     tests,
 };

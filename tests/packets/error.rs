@@ -10,9 +10,10 @@ use etherparse::{
 };
 use proxy_common::{Counter, Protocol};
 
+use sidestep_tests::frame::{ETHERNET, Frame};
+
 use crate::{
     both_ways::{first_packets, leave},
-    frame::{ETHERNET, Frame},
     stage::{Plan, Stage, plans},
     tests,
 };

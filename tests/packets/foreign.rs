@@ -3,9 +3,10 @@
 use anyhow::{Context as _, ensure};
 use proxy_common::{Counter, Protocol};
 
+use sidestep_tests::frame::{ETHERNET, Frame};
+
 use crate::{
     both_ways::first_packets,
-    frame::{ETHERNET, Frame},
     stage::{Stage, plans},
     tests,
 };

@@ -16,8 +16,9 @@ use nix::sys::socket::{
 };
 use proxy_common::{Counter, FragmentKey, FragmentValue, Protocol};
 
+use sidestep_tests::frame::{ETHERNET, Frame};
+
 use crate::{
-    frame::{ETHERNET, Frame},
     stage::{Plan, Stage, plans},
     tests,
 };

@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 
 use anyhow::ensure;
 use proxy_common::{Counter, FlowState, Protocol};
-use sidestep_tests::maps::Policy;
+use sidestep_tests::{frame::Frame, maps::Policy};
 
 use crate::{
     both_ways::leave,
-    frame::Frame,
     stage::{Plan, SNAT, Stage, plans},
     tests,
 };

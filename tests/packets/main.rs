@@ -10,7 +10,6 @@ mod echo;
 mod error;
 mod foreign;
 mod fragment;
-mod frame;
 mod life;
 mod policy;
 mod refusal;

@@ -5,11 +5,10 @@ use std::{collections::BTreeSet, net::SocketAddr};
 use anyhow::ensure;
 use aya::maps::{LpmTrie, lpm_trie::Key};
 use proxy_common::{AffinityScope, Counter, FrontendKind, FrontendValue, Protocol, RangeKey, addr};
-use sidestep_tests::maps::Policy;
+use sidestep_tests::{frame::Frame, maps::Policy};
 
 use crate::{
     both_ways::first_packets,
-    frame::Frame,
     stage::{Plan, Stage, plans},
     tests,
 };

@@ -13,11 +13,13 @@ use etherparse::{
     {Icmpv4Type, Icmpv6Type},
 };
 use proxy_common::{Counter, Protocol};
-use sidestep_tests::tests;
+use sidestep_tests::{
+    frame::{ETHERNET, Frame},
+    tests,
+};
 
 use crate::{
     both_ways::first_packets,
-    frame::{ETHERNET, Frame},
     stage::{Plan, Stage, plans},
 };
 

@@ -18,12 +18,12 @@ use proxy_common::{
     Counter, FlowKey, FlowValue, FrontendKind, MasqValue, NodeAddrValue, Protocol, addr,
     setting::global,
 };
-use sidestep_tests::maps::{Endpoint, Maps, Policy};
-
-use crate::{
+use sidestep_tests::{
     frame::{ETHERNET, Frame},
-    test_run::{self, Run},
+    maps::{Endpoint, Maps, Policy},
 };
+
+use crate::test_run::{self, Run};
 
 /// Ports that SNAT uses in tests.
 pub(crate) const SNAT: std::ops::Range<u16> = 40_000..40_016;

@@ -4,6 +4,7 @@
 pub mod case;
 pub mod data_plane;
 pub mod dice;
+pub mod frame;
 pub mod maps;
 pub mod place;
 pub mod talk;

@@ -12,6 +12,7 @@ use super::sentence;
 use crate::{
     datapath::{Attachments, Flows, Kernel, Method, Pins, Timeouts, Walked},
     node::{
+        self,
         devices::{self, Devices},
         reserved_ports::{self, PortRange},
     },
@@ -21,8 +22,6 @@ use crate::{
 const WALK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(2));
 /// The shortest pause between two slices.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time for the kernel to list its interfaces at the start.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Keeps the ports of SNAT from being given to sockets, and notes that, so that cleanup can give
 /// them back. Ports of an earlier agent that are no longer used are given back at once.
@@ -69,12 +68,7 @@ pub(super) fn give_back(setting: &SettingValue) -> Option<String> {
 pub(super) async fn attach(mut attachments: Attachments) -> anyhow::Result<()> {
     let mut devices = devices::spawn();
     // Services are served before the first of them is written, as at the sockets.
-    let listed = tokio::time::timeout(PATIENCE, devices.changed()).await;
-    if listed.is_err() {
-        tracing::warn!(
-            "the kernel does not list its interfaces; packets are translated when it does"
-        );
-    }
+    node::first_listing(&mut devices).await;
     follow(&mut attachments, &mut devices);
     tokio::spawn(async move {
         while devices.changed().await.is_ok() {

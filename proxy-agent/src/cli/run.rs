@@ -22,7 +22,7 @@ use crate::{
     datapath::{self, Attachments, Features, Globals, Kernel, Pins, Sizes},
     model::{Node, Store},
     node::{
-        interfaces, namespace,
+        self, interfaces, namespace,
         node_port::NodePortAddresses,
         reserved_ports::PortRange,
         sockets::{self, Reaper},
@@ -125,9 +125,12 @@ pub fn run(args: &RunArgs, common: &CommonArgs) -> anyhow::Result<()> {
                 packet_path::attach(attachments).await?;
                 packet_path::end_flows(&pins)?;
             }
+            let mut addresses = interfaces::spawn();
+            // A NodePort that is served at no address yet would be refused by the node itself.
+            node::first_listing(&mut addresses).await;
             let inputs = Inputs {
                 events: start_source(args, &name).await?,
-                addresses: interfaces::spawn(),
+                addresses,
                 node_ports: NodePortAddresses::new(&args.nodeport_addresses, true),
                 min_sync_period: args.min_sync_period.0,
             };

@@ -12,11 +12,14 @@ use tokio::{sync::watch, task::JoinSet};
 /// How long changes are gathered before there is another listing.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
+/// Time for the kernel to list them at the start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// First and longest wait before a failed watch is started again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Something that rtnetlink lists and tells changes of.
-pub(super) trait Listed: PartialEq + Send + Sync + Sized + 'static {
+pub trait Listed: PartialEq + Send + Sync + Sized + 'static {
     /// What it is, in the plural.
     const WHAT: &'static str;
     /// What happens while it cannot be watched.
@@ -48,6 +51,19 @@ pub(super) fn spawn<T: Listed>() -> watch::Receiver<Option<T>> {
     let (sender, receiver) = watch::channel(None);
     tokio::spawn(watch(sender));
     receiver
+}
+
+/// Waits for the first listing, so that what is served first is served whole. If the kernel does not
+/// give one in good time, that is logged, and what can be done without it goes on.
+pub async fn first<T: Listed>(receiver: &mut watch::Receiver<Option<T>>) {
+    let listed = receiver.wait_for(Option::is_some);
+    if tokio::time::timeout(PATIENCE, listed).await.is_err() {
+        tracing::warn!(
+            "the kernel does not list its {}; until then {}",
+            T::WHAT,
+            T::WITHOUT
+        );
+    }
 }
 
 async fn watch<T: Listed>(sender: watch::Sender<Option<T>>) {

@@ -6,6 +6,7 @@
 pub mod devices;
 pub mod interfaces;
 mod listed;
+pub use listed::first as first_listing;
 pub mod namespace;
 pub mod node_port;
 pub mod reserved_ports;

@@ -50,8 +50,13 @@ pub async fn serve<D: Dataplane>(
     let mut grace_again = Retry::default();
     let mut buffer = Vec::new();
     let mut next_sync = Instant::now();
+    let mut started = false;
     let mut retry = Retry::default();
     let mut retrying = false;
+    // Those known already come before the first Services.
+    if let Some(local) = addresses.borrow_and_update().as_ref() {
+        reconciler.addresses(node_ports.entries(local));
+    }
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -93,7 +98,11 @@ pub async fn serve<D: Dataplane>(
                     reconciler.retry(true);
                 }
                 let report = reconciler.sync();
-                next_sync = Instant::now() + min_sync_period;
+                // The node's addresses alone do not put off the first Services.
+                started |= report.first;
+                if started {
+                    next_sync = Instant::now() + min_sync_period;
+                }
                 retry.after(&report, reconciler.has_refused());
                 synced(reconciler, &report);
                 reconciler.retry(false);

@@ -109,6 +109,35 @@ async fn the_first_sync_is_immediate_and_later_ones_keep_the_period_t78() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_nodes_addresses_are_in_the_maps_before_the_first_services_t78() {
+    let node = node_in("");
+    let mut reconciler = Reconciler::new(node, Fake::new(), 1024).expect("empty maps");
+    let (sender, events) = mpsc::channel(64);
+    let local = ["192.0.2.1".parse().expect("an address")].into();
+    let (_addresses, addresses) = watch::channel(Some(local));
+    let inputs = Inputs {
+        events,
+        addresses,
+        node_ports: NodePortAddresses::new(&[], true),
+        min_sync_period: PERIOD,
+    };
+    let stop = async {
+        send(&sender, lists()).await;
+        sleep(Duration::from_secs(1)).await;
+    };
+    let start = Instant::now();
+    let mut first = None;
+    let note = |reconciler: &mut Reconciler<Fake>, report: &Report| {
+        if report.first {
+            let maps = reconciler.dataplane().dump().expect("the maps can be read");
+            first = Some((start.elapsed(), maps.node_addrs.len()));
+        }
+    };
+    serve(&mut reconciler, inputs, stop, |_| {}, note).await;
+    assert_eq!(first, Some((Duration::ZERO, 1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_after_a_pause_is_written_at_once_t78() {
     let (times, _) = syncs(Fake::new(), PERIOD, async |sender| {
         send(&sender, lists()).await;

@@ -10,36 +10,49 @@ use etherparse::{
 };
 
 /// Length of the Ethernet header.
-pub(crate) const ETHERNET: usize = 14;
+pub const ETHERNET: usize = 14;
 
 /// What the packet carries.
 #[derive(Clone, Debug)]
-pub(crate) enum Transport {
+pub enum Transport {
+    /// With these flags, of `SAFR`.
     Tcp(&'static str),
-    Udp { checksum: bool },
+    /// With a checksum or with zero in its place.
+    Udp {
+        /// Whether it has one.
+        checksum: bool,
+    },
 }
 
 /// A packet that is to be written.
 #[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    pub(crate) from: SocketAddr,
-    pub(crate) to: SocketAddr,
-    pub(crate) transport: Transport,
-    pub(crate) payload: Vec<u8>,
+pub struct Frame {
+    /// Source.
+    pub from: SocketAddr,
+    /// Destination.
+    pub to: SocketAddr,
+    /// Its transport header.
+    pub transport: Transport,
+    /// What it carries.
+    pub payload: Vec<u8>,
     /// Octets of IPv4 options, or of IPv6 extension headers before the transport.
-    pub(crate) options: usize,
+    pub options: usize,
     /// Identification: of IPv4, and of fragments of IPv6.
-    pub(crate) id: u16,
+    pub id: u16,
     /// Destination address of the Ethernet header; that of `lo`, where test runs play, is zero.
-    pub(crate) destination: [u8; 6],
+    pub destination: [u8; 6],
 }
 
 impl Frame {
-    pub(crate) fn tcp(flags: &'static str, from: SocketAddr, to: SocketAddr) -> Self {
+    /// A segment with these flags.
+    #[must_use]
+    pub fn tcp(flags: &'static str, from: SocketAddr, to: SocketAddr) -> Self {
         Self::new(Transport::Tcp(flags), from, to)
     }
 
-    pub(crate) fn udp(from: SocketAddr, to: SocketAddr) -> Self {
+    /// A datagram.
+    #[must_use]
+    pub fn udp(from: SocketAddr, to: SocketAddr) -> Self {
         Self::new(Transport::Udp { checksum: true }, from, to)
     }
 
@@ -55,19 +68,24 @@ impl Frame {
         }
     }
 
-    pub(crate) fn from(&self, from: SocketAddr) -> Self {
+    /// The same from elsewhere.
+    #[must_use]
+    pub fn from(&self, from: SocketAddr) -> Self {
         Self {
             from,
             ..self.clone()
         }
     }
 
-    pub(crate) fn to(&self, to: SocketAddr) -> Self {
+    /// The same to elsewhere.
+    #[must_use]
+    pub fn to(&self, to: SocketAddr) -> Self {
         Self { to, ..self.clone() }
     }
 
     /// The answer to it, with these TCP flags.
-    pub(crate) fn answer(&self, flags: &'static str) -> Self {
+    #[must_use]
+    pub fn answer(&self, flags: &'static str) -> Self {
         let transport = match &self.transport {
             Transport::Tcp(_) => Transport::Tcp(flags),
             udp @ Transport::Udp { .. } => udp.clone(),
@@ -81,29 +99,38 @@ impl Frame {
     }
 
     /// The same connection, with these TCP flags.
-    pub(crate) fn then(&self, flags: &'static str) -> Self {
+    #[must_use]
+    pub fn then(&self, flags: &'static str) -> Self {
         self.answer(flags).answer(flags)
     }
 
-    pub(crate) fn with_payload(&self, payload: &[u8]) -> Self {
+    /// The same with another payload.
+    #[must_use]
+    pub fn with_payload(&self, payload: &[u8]) -> Self {
         Self {
             payload: payload.to_vec(),
             ..self.clone()
         }
     }
 
-    pub(crate) fn with_options(&self, options: usize) -> Self {
+    /// The same with so many octets of options or extension headers.
+    #[must_use]
+    pub fn with_options(&self, options: usize) -> Self {
         Self {
             options,
             ..self.clone()
         }
     }
 
-    pub(crate) fn with_id(&self, id: u16) -> Self {
+    /// The same with another identification.
+    #[must_use]
+    pub fn with_id(&self, id: u16) -> Self {
         Self { id, ..self.clone() }
     }
 
-    pub(crate) fn without_checksum(&self) -> Self {
+    /// The same datagram without a checksum.
+    #[must_use]
+    pub fn without_checksum(&self) -> Self {
         Self {
             transport: Transport::Udp { checksum: false },
             ..self.clone()
@@ -111,7 +138,11 @@ impl Frame {
     }
 
     /// With its Ethernet header.
-    pub(crate) fn bytes(&self) -> anyhow::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    ///
+    /// If there is no such packet: two families, too long, an unknown flag.
+    pub fn bytes(&self) -> anyhow::Result<Vec<u8>> {
         let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], self.destination);
         let builder = builder.ip(self.ip()?);
         let mut bytes = Vec::new();
@@ -144,7 +175,11 @@ impl Frame {
 
     /// In fragments for an MTU, each with its Ethernet header, in order. One of IPv6 that fits is an
     /// atomic fragment.
-    pub(crate) fn fragments(&self, mtu: usize) -> anyhow::Result<Vec<Vec<u8>>> {
+    ///
+    /// # Errors
+    ///
+    /// If there is no such packet: two families, too long, an unknown flag.
+    pub fn fragments(&self, mtu: usize) -> anyhow::Result<Vec<Vec<u8>>> {
         let whole = self.bytes()?;
         let (ethernet, packet) = whole.split_at(ETHERNET);
         let header = match self.ip()? {
